@@ -1,0 +1,75 @@
+"""The command line: `isentrope COMMAND ...`.
+
+The table below is all that `isentrope --help` needs. A command's module is imported when it is
+called; it holds a dataclass of its options and a `run` function that imports the heavy parts.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import TypeVar
+
+from isentrope import __version__
+from isentrope.errors import IsentropeError
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    # name: (module of isentrope.commands, what it does)
+}
+
+USAGE_ERROR = 2
+T = TypeVar("T")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code: 0, or 2 when the input was wrong."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(help_text())  # noqa: T201
+        return 0
+    if arguments[0] == "--version":
+        print(f"isentrope {__version__}")  # noqa: T201
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        return complain(f"there is no command {name!r}; the commands are: {', '.join(COMMANDS)}")
+    command = importlib.import_module(f"isentrope.commands.{COMMANDS[name][0]}")
+    try:
+        return command.run(parse(command.Options, name, rest))
+    except IsentropeError as error:
+        return complain(str(error))
+
+
+def parse(options: type[T], name: str, arguments: Sequence[str]) -> T:
+    """The options of a command, from its arguments; tyro exits with code 2 on a wrong one."""
+    import tyro
+
+    return tyro.cli(options, prog=f"isentrope {name}", args=arguments)
+
+
+def help_text() -> str:
+    """The text of `isentrope --help`."""
+    width = max((len(name) for name in COMMANDS), default=0)
+    rows = [f"  {name:<{width}}  {purpose}" for name, (_, purpose) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: isentrope COMMAND [options]",
+            "",
+            "Measure, predict and control policy entropy in RL of language models.",
+            "",
+            *rows,
+            "",
+            "isentrope COMMAND --help shows the options of a command.",
+        ]
+    )
+
+
+def complain(message: str) -> int:
+    """Prints an error for the user and returns the exit code that says so."""
+    print(f"isentrope: {message}", file=sys.stderr)  # noqa: T201
+    return USAGE_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

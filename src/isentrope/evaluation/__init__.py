@@ -1,0 +1,1 @@
+"""Scores of a model on a set of problems, with their intervals."""

@@ -1,0 +1,1 @@
+"""Adapters to other trainers. They hold no mathematics."""

@@ -1,0 +1,1 @@
+"""Triton kernels; eager torch is the reference and the fallback."""

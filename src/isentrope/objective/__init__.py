@@ -1,0 +1,1 @@
+"""Pure functions of tensors: from rewards and log-probabilities to a loss."""

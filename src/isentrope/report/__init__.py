@@ -1,0 +1,1 @@
+"""Figures and pages made from the files of a run."""

@@ -1,0 +1,1 @@
+"""Run logs, our own and those of other trainers, read into one record. Needs numpy only."""

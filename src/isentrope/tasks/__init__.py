@@ -1,0 +1,1 @@
+"""Problems to train and to test on."""

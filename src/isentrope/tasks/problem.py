@@ -1,0 +1,36 @@
+"""A problem, and what a task is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from isentrope.verifiers.verdict import Verdict
+
+__all__ = ["Problem", "Task"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One row: the text given to the model, the gold answer, and the data set it comes from."""
+
+    prompt: str
+    answer: str
+    source: str
+
+
+class Task(Protocol):
+    """A source of problems with the verifier that belongs to it."""
+
+    name: str
+
+    def train(self, index: int) -> Problem:
+        """The training problem at `index` of an endless, seeded stream."""
+        ...
+
+    def test(self) -> Sequence[Problem]:
+        """The held-out problems, always the same ones."""
+        ...
+
+    def verify(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """One verdict per completion, in order."""
+        ...

@@ -1,0 +1,1 @@
+"""Verifiers: is this completion right?"""
