@@ -1,0 +1,140 @@
+"""Advantages from rewards: how much better a response did than it was expected to.
+
+Each function takes the rewards (B,) of the responses, the group (prompt) that each belongs to
+(B,) and the response mask (B, T), and returns (B,) or (B, T). A group may stand anywhere in the
+batch. A reward of NaN could not be judged: it stays out of every mean and its advantage is 0.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from isentrope.objective.shapes import GroupIds, PerSequence, PerToken, TokenMask
+
+__all__ = [
+    "ADVANTAGES",
+    "dr_grpo",
+    "group_means",
+    "grpo",
+    "opo",
+    "reinforce_pp",
+    "reinforce_pp_baseline",
+    "rloo",
+    "whiten",
+    "zero_signal",
+]
+
+STD_EPSILON = 1e-6
+"""Added to a group's standard deviation, as in the paper's code."""
+
+VARIANCE_EPSILON = 1e-8
+"""Added to a batch's variance when whitening."""
+
+
+def grpo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
+    """(r - group mean) / (group sample standard deviation + 1e-6). GRPO, arXiv 2402.03300."""
+    centred = dr_grpo(rewards, groups, mask)
+    variance = group_sums(centred.square(), groups) / (judged_counts(rewards, groups) - 1)
+    std = torch.where(variance.isfinite(), variance, 0.0).sqrt()
+    return centred / (std + STD_EPSILON)
+
+
+def dr_grpo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
+    """r - group mean. Dr. GRPO, arXiv 2503.20783: use it with the reducer `sequence_sum`."""
+    return (rewards - group_means(rewards, groups)).nan_to_num(nan=0.0)
+
+
+def rloo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
+    """r - mean of the others in the group; 0 in a group of one. RLOO, arXiv 2402.14740."""
+    count = judged_counts(rewards, groups)
+    return dr_grpo(rewards, groups, mask) * count / (count - 1).clamp(min=1)
+
+
+def opo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
+    """r - length-weighted group mean. OPO, arXiv 2505.23585."""
+    lengths = torch.where(rewards.isnan(), 0.0, mask.sum(-1).to(rewards.dtype))
+    weighted = group_sums(rewards.nan_to_num(nan=0.0) * lengths, groups)
+    baseline = weighted / group_sums(lengths, groups).clamp(min=1)
+    return (rewards - baseline).nan_to_num(nan=0.0)
+
+
+def reinforce_pp(
+    rewards: PerSequence,
+    groups: GroupIds,
+    mask: TokenMask,
+    penalty: PerToken | None = None,
+) -> PerToken:
+    """Reward-to-go of each token, whitened over the batch. REINFORCE++, arXiv 2501.03262.
+
+    The reward comes with the last token and is not discounted; `penalty` (a KL term, say) is
+    subtracted token by token.
+    """
+    to_go = rewards.nan_to_num(nan=0.0).unsqueeze(-1).expand(mask.shape)
+    if penalty is not None:
+        cost = torch.where(mask, penalty, 0.0)
+        to_go = to_go - cost.flip(-1).cumsum(-1).flip(-1)
+    return whiten(to_go, mask & ~rewards.isnan().unsqueeze(-1))
+
+
+def reinforce_pp_baseline(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerToken:
+    """(r - group mean), whitened over the batch. REINFORCE++-baseline, arXiv 2501.03262."""
+    centred = dr_grpo(rewards, groups, mask).unsqueeze(-1).expand(mask.shape)
+    return whiten(centred, mask & ~rewards.isnan().unsqueeze(-1))
+
+
+ADVANTAGES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "grpo": grpo,
+    "dr_grpo": dr_grpo,
+    "rloo": rloo,
+    "opo": opo,
+    "reinforce_pp": reinforce_pp,
+    "reinforce_pp_baseline": reinforce_pp_baseline,
+}
+
+
+def zero_signal(rewards: PerSequence, groups: GroupIds) -> Tensor:
+    """True (B,) where all judged rewards of the group are equal: nothing to learn from it."""
+    value = rewards.nan_to_num(nan=0.0)
+    judged = ~rewards.isnan()
+    index = group_index(groups)
+    size = int(index.max()) + 1 if index.numel() else 0
+    highest = torch.full((size,), -torch.inf, dtype=value.dtype, device=value.device)
+    highest.scatter_reduce_(0, index, torch.where(judged, value, -torch.inf), "amax")
+    lowest = torch.full((size,), torch.inf, dtype=value.dtype, device=value.device)
+    lowest.scatter_reduce_(0, index, torch.where(judged, value, torch.inf), "amin")
+    return (highest <= lowest)[index]
+
+
+def whiten(values: PerToken, mask: TokenMask) -> PerToken:
+    """(x - mean) / sqrt(sample variance + 1e-8) over the masked tokens, 0 elsewhere.
+
+    With fewer than two tokens there is no variance, and the result is 0.
+    """
+    count = mask.sum()
+    centred = torch.where(mask, values - torch.where(mask, values, 0.0).sum() / count, 0.0)
+    variance = centred.square().sum() / (count - 1).clamp(min=1)
+    return centred * (variance + VARIANCE_EPSILON).rsqrt()
+
+
+def group_means(rewards: PerSequence, groups: GroupIds) -> PerSequence:
+    """Mean of the judged rewards of each response's group; NaN where none was judged."""
+    return group_sums(rewards.nan_to_num(nan=0.0), groups) / judged_counts(rewards, groups)
+
+
+def judged_counts(rewards: PerSequence, groups: GroupIds) -> PerSequence:
+    """Number of judged responses in each response's group."""
+    return group_sums((~rewards.isnan()).to(rewards.dtype), groups)
+
+
+def group_sums(values: Float[Tensor, " B"], groups: GroupIds) -> PerSequence:
+    """Sum over the group of each response."""
+    index = group_index(groups)
+    size = int(index.max()) + 1 if index.numel() else 0
+    return values.new_zeros(size).index_add_(0, index, values)[index]
+
+
+def group_index(groups: GroupIds) -> Tensor:
+    """The groups renumbered 0, 1, ... so that any ids will do."""
+    return torch.unique(groups, return_inverse=True)[1]

@@ -1,0 +1,132 @@
+"""The covariance of log-probability and advantage, token by token, and selection by it.
+
+    Cov_i = (log pi(y_i) - mean_j log pi(y_j)) (A_i - mean_j A_j)        (paper, equation 10)
+
+The means are over all N response tokens of the optimizer mini-batch. They come from `Moments`,
+which add up over micro-batches and ranks, so that the covariance of a token does not depend on
+how the mini-batch is split. No gradient flows through anything here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isentrope.objective.shapes import PerToken, TokenMask
+
+__all__ = [
+    "Moments",
+    "moments",
+    "quota",
+    "select_top",
+    "select_window",
+    "token_covariance",
+    "top_means",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Sums over tokens, in float64: `a + b` are the moments of both sets of tokens together."""
+
+    count: Tensor
+    logprob: Tensor
+    advantage: Tensor
+
+    def __add__(self, other: "Moments") -> "Moments":
+        return Moments(
+            self.count + other.count,
+            self.logprob + other.logprob,
+            self.advantage + other.advantage,
+        )
+
+
+@torch.no_grad()
+def moments(logprob: PerToken, advantage: PerToken, mask: TokenMask) -> Moments:
+    """The moments of the masked tokens."""
+    return Moments(
+        count=mask.sum().double(),
+        logprob=torch.where(mask, logprob.double(), 0.0).sum(),
+        advantage=torch.where(mask, advantage.double(), 0.0).sum(),
+    )
+
+
+@torch.no_grad()
+def token_covariance(
+    logprob: PerToken, advantage: PerToken, mask: TokenMask, of: Moments | None = None
+) -> PerToken:
+    """The centred cross product of each token, 0 where masked; its token mean is the covariance.
+
+    `of` are the moments of the whole mini-batch; without it these tokens are the mini-batch.
+    """
+    total = moments(logprob, advantage, mask) if of is None else of
+    count = total.count.clamp(min=1)
+    product = (logprob.double() - total.logprob / count) * (
+        advantage.double() - total.advantage / count
+    )
+    return torch.where(mask, product, 0.0).to(logprob.dtype)
+
+
+def quota(count: int, fraction: float, at_least: int = 0) -> int:
+    """floor(fraction x count), at least `at_least` and at most `count`.
+
+    The paper's rule is `at_least=0`; the public code uses 1. The small addition keeps products
+    such as 0.29 x 100, which is 28.999... in floating point, from losing a token.
+    """
+    return min(count, max(at_least, int(fraction * count + 1e-9)))
+
+
+@torch.no_grad()
+def select_top(
+    covariance: PerToken, mask: TokenMask, *, kl_fraction: float = 2e-3, at_least: int = 0
+) -> TokenMask:
+    """True at the floor(kl_fraction x N) tokens of largest covariance (KL-Cov, equation 12).
+
+    Among equal covariances the token that comes first in row order is taken.
+    """
+    values = covariance[mask]
+    wanted = quota(values.numel(), kl_fraction, at_least)
+    chosen = values.argsort(descending=True, stable=True)[:wanted]
+    return scatter_selection(chosen, mask)
+
+
+@torch.no_grad()
+def select_window(
+    covariance: PerToken,
+    mask: TokenMask,
+    *,
+    generator: torch.Generator,
+    clip_fraction: float = 2e-4,
+    covariance_low: float = 1.0,
+    covariance_high: float = 5.0,
+    at_least: int = 0,
+) -> TokenMask:
+    """True at floor(clip_fraction x N) random tokens of the window (Clip-Cov, equation 11).
+
+    The window is covariance_low <= Cov_i <= covariance_high; fewer tokens are taken where it
+    holds fewer. The draw is uniform, from a CPU `generator`, over the window's tokens in row
+    order: padding and device do not change it.
+    """
+    values = covariance[mask]
+    candidates = ((values >= covariance_low) & (values <= covariance_high)).nonzero().squeeze(-1)
+    wanted = quota(values.numel(), clip_fraction, at_least)
+    order = torch.randperm(candidates.numel(), generator=generator)[:wanted]
+    return scatter_selection(candidates[order.to(candidates.device)], mask)
+
+
+def scatter_selection(chosen: Tensor, mask: TokenMask) -> TokenMask:
+    """The mask of the chosen tokens, given by their positions among the masked ones."""
+    flags = torch.zeros(int(mask.sum()), dtype=torch.bool, device=mask.device)
+    flags[chosen] = True
+    return torch.zeros_like(mask).masked_scatter(mask, flags)
+
+
+@torch.no_grad()
+def top_means(covariance: PerToken, mask: TokenMask, fractions: Sequence[float]) -> list[Tensor]:
+    """Mean covariance of the top fraction of tokens, for each fraction (paper, table 1).
+
+    A fraction of the batch that is less than one token is NaN: there is nothing to average.
+    """
+    values = covariance[mask].sort(descending=True).values
+    return [values[: quota(values.numel(), fraction)].mean() for fraction in fractions]

@@ -1,0 +1,90 @@
+import math
+
+import pytest
+import torch
+
+from isentrope.objective.advantages import ADVANTAGES, reinforce_pp, whiten, zero_signal
+
+
+def advantages(name: str, rewards: list[float], groups: list[int] | None = None) -> list[float]:
+    reward = torch.tensor(rewards, dtype=torch.float32)
+    group = torch.tensor(groups or [0] * len(rewards))
+    mask = torch.ones(len(rewards), 1, dtype=torch.bool)
+    return ADVANTAGES[name](reward, group, mask).flatten().tolist()
+
+
+def test_grpo_uses_the_sample_standard_deviation() -> None:
+    assert advantages("grpo", [1, 0, 0, 0]) == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [([1, 0, 0, 0], [1, -1 / 3, -1 / 3, -1 / 3]), ([1, 0.5, 0], [0.75, 0, -0.75])],
+)
+def test_rloo(rewards: list[float], expected: list[float]) -> None:
+    assert advantages("rloo", rewards) == pytest.approx(expected)
+
+
+def test_dr_grpo_centres_only() -> None:
+    assert advantages("dr_grpo", [1, 0, 0, 0]) == pytest.approx([0.75, -0.25, -0.25, -0.25])
+
+
+def test_opo_weighs_the_baseline_by_length() -> None:
+    # Lengths 1 and 3, rewards 1 and 0: the baseline is 1/4.
+    mask = torch.tensor([[1, 0, 0], [1, 1, 1]], dtype=torch.bool)
+    result = ADVANTAGES["opo"](torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), mask)
+    assert result.tolist() == pytest.approx([0.75, -0.25])
+
+
+@pytest.mark.parametrize("name", sorted(ADVANTAGES))
+def test_equal_rewards_carry_no_signal(name: str) -> None:
+    if name == "reinforce_pp":
+        pytest.skip("has no group baseline")
+    assert advantages(name, [1, 1, 1, 1]) == pytest.approx([0.0] * 4)
+    assert zero_signal(torch.ones(4), torch.zeros(4, dtype=torch.long)).all()
+
+
+@pytest.mark.parametrize("name", sorted(ADVANTAGES))
+def test_the_order_of_the_rows_changes_no_value(name: str) -> None:
+    rewards, groups = [1.0, 0.0, 0.0, 0.5, 1.0, 0.25], [7, 7, 7, 3, 3, 3]
+    order = [4, 0, 5, 2, 3, 1]
+    straight = advantages(name, rewards, groups)
+    shuffled = advantages(name, [rewards[i] for i in order], [groups[i] for i in order])
+    assert shuffled == pytest.approx([straight[i] for i in order])
+
+
+@pytest.mark.parametrize("name", sorted(ADVANTAGES))
+def test_an_unjudged_reward_is_left_out(name: str) -> None:
+    with_hole = advantages(name, [1.0, math.nan, 0.0, 0.0])
+    without = advantages(name, [1.0, 0.0, 0.0])
+    assert with_hole[1] == 0.0
+    assert [with_hole[i] for i in (0, 2, 3)] == pytest.approx(without)
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce_pp_baseline"])
+def test_a_group_of_one_has_no_advantage(name: str) -> None:
+    assert advantages(name, [1.0]) == [0.0]
+
+
+def test_whitening_by_hand() -> None:
+    # 1, 2, 3: mean 2, sample variance 1.
+    values = torch.tensor([[1.0, 2.0, 3.0, 99.0]])
+    mask = torch.tensor([[True, True, True, False]])
+    assert whiten(values, mask).tolist()[0] == pytest.approx([-1, 0, 1, 0])
+    assert whiten(values, torch.tensor([[True, False, False, False]])).tolist() == [[0, 0, 0, 0]]
+
+
+def test_reward_to_go_pays_the_penalty_of_later_tokens() -> None:
+    # Reward 1, penalties 0.1, 0.2, 0.3: returns 0.4, 0.5, 0.7; whitened afterwards.
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    result = reinforce_pp(
+        torch.tensor([1.0]), torch.tensor([0]), mask, torch.tensor([[0.1, 0.2, 0.3]])
+    )
+    expected = whiten(torch.tensor([[0.4, 0.5, 0.7]]), mask)
+    assert result.tolist()[0] == pytest.approx(expected.tolist()[0])
+
+
+def test_zero_signal_is_by_group() -> None:
+    rewards = torch.tensor([1.0, 0.0, 1.0, math.nan, 1.0])
+    groups = torch.tensor([5, 5, 9, 9, 9])
+    assert zero_signal(rewards, groups).tolist() == [False, False, True, True, True]

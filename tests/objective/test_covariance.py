@@ -1,0 +1,141 @@
+import math
+
+import pytest
+import torch
+
+from isentrope.objective.covariance import (
+    moments,
+    quota,
+    select_top,
+    select_window,
+    token_covariance,
+    top_means,
+)
+
+ADVANTAGE = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
+LOGPROB = torch.tensor([[-0.1, -0.2], [-2.0, -3.0]])
+ALL = torch.ones(2, 2, dtype=torch.bool)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    source = generator(seed)
+    logprob = -torch.rand(16, 40, generator=source).exponential_(generator=source)
+    advantage = torch.randn(16, 1, generator=source).expand(16, 40)
+    lengths = torch.randint(1, 41, (16, 1), generator=source)
+    return logprob, advantage, torch.arange(40) < lengths
+
+
+def test_covariance_by_hand() -> None:
+    covariance = token_covariance(LOGPROB, ADVANTAGE, ALL)
+    assert covariance.flatten().tolist() == pytest.approx([1.225, 1.125, 0.675, 1.675])
+    assert float(covariance.mean()) == pytest.approx(1.175)
+
+
+def test_the_covariance_carries_no_gradient() -> None:
+    assert not token_covariance(LOGPROB.clone().requires_grad_(), ADVANTAGE, ALL).requires_grad
+
+
+def test_a_constant_advantage_has_no_covariance() -> None:
+    covariance = token_covariance(LOGPROB, torch.ones(2, 2), ALL)
+    assert covariance.tolist() == [[0, 0], [0, 0]]
+    assert not select_window(covariance, ALL, clip_fraction=0.5, generator=generator()).any()
+    # A tie between all tokens: the first in row order is taken.
+    chosen = select_top(covariance, ALL, kl_fraction=0.25)
+    assert chosen.flatten().tolist() == [True, False, False, False]
+
+
+def test_kl_cov_takes_the_largest() -> None:
+    covariance = token_covariance(LOGPROB, ADVANTAGE, ALL)
+    chosen = select_top(covariance, ALL, kl_fraction=2e-4, at_least=1)
+    assert chosen.flatten().nonzero().flatten().tolist() == [3]
+
+
+def test_clip_cov_draws_from_the_window_and_repeats_by_seed() -> None:
+    covariance = token_covariance(LOGPROB, ADVANTAGE, ALL)
+    picks = [
+        select_window(covariance, ALL, generator=generator(seed), at_least=1).flatten()
+        for seed in range(64)
+    ]
+    assert all(int(pick.sum()) == 1 for pick in picks)
+    assert {int(pick.nonzero()) for pick in picks} == {0, 1, 3}
+    again = select_window(covariance, ALL, generator=generator(5), at_least=1).flatten()
+    assert torch.equal(picks[5], again)
+
+
+def test_the_window_holds_its_bounds() -> None:
+    covariance, mask = torch.tensor([[1.0, 5.0, 0.99, 5.01]]), torch.ones(1, 4, dtype=torch.bool)
+    chosen = select_window(covariance, mask, clip_fraction=1.0, generator=generator())
+    assert chosen.tolist() == [[True, True, False, False]]
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction", "at_least", "expected"),
+    [
+        (10_000, 0.2 / 100, 0, 20),
+        (10_000, 0.0002, 0, 2),
+        (10_000, 0.2, 0, 2_000),
+        (3, 0.0002, 1, 1),
+        (3, 0.0002, 0, 0),
+        (0, 0.0002, 1, 0),
+        (100, 0.29, 0, 29),
+    ],
+)
+def test_quota(count: int, fraction: float, at_least: int, expected: int) -> None:
+    assert quota(count, fraction, at_least) == expected
+
+
+@pytest.mark.parametrize("size", [1, 3, 16])
+def test_the_split_into_micro_batches_changes_nothing(size: int) -> None:
+    logprob, advantage, mask = random_batch(1)
+    whole = token_covariance(logprob, advantage, mask)
+    parts = [slice(i, i + size) for i in range(0, 16, size)]
+    total = moments(logprob[parts[0]], advantage[parts[0]], mask[parts[0]])
+    for part in parts[1:]:
+        total = total + moments(logprob[part], advantage[part], mask[part])
+    split = torch.cat([token_covariance(logprob[p], advantage[p], mask[p], total) for p in parts])
+    assert torch.allclose(split, whole, atol=1e-6)
+    chosen = select_top(whole, mask, kl_fraction=0.05)
+    assert torch.equal(select_top(split, mask, kl_fraction=0.05), chosen)
+
+
+def test_padding_changes_no_selection() -> None:
+    logprob, advantage, mask = random_batch(2)
+    covariance = token_covariance(logprob, advantage, mask)
+    wider = torch.nn.functional.pad(covariance, (0, 7), value=math.nan)
+    wider_mask = torch.nn.functional.pad(mask, (0, 7))
+    for narrow, wide in [
+        (
+            select_top(covariance, mask, kl_fraction=0.05),
+            select_top(wider, wider_mask, kl_fraction=0.05),
+        ),
+        (
+            select_window(
+                covariance, mask, clip_fraction=0.1, covariance_low=0.0, generator=generator()
+            ),
+            select_window(
+                wider, wider_mask, clip_fraction=0.1, covariance_low=0.0, generator=generator()
+            ),
+        ),
+    ]:
+        assert int(narrow.sum()) > 10
+        assert torch.equal(narrow, wide[:, :40])
+
+
+def test_no_token_no_crash() -> None:
+    nothing = torch.zeros(2, 2, dtype=torch.bool)
+    covariance = token_covariance(LOGPROB, ADVANTAGE, nothing)
+    assert covariance.tolist() == [[0, 0], [0, 0]]
+    assert not select_top(covariance, nothing, kl_fraction=1.0).any()
+    assert not select_window(covariance, nothing, clip_fraction=1.0, generator=generator()).any()
+
+
+def test_top_means_by_hand() -> None:
+    covariance = torch.tensor([[4.0, 3.0, 2.0, 1.0]])
+    mask = torch.ones(1, 4, dtype=torch.bool)
+    quarter, half, whole, nothing = top_means(covariance, mask, [0.25, 0.5, 1.0, 0.1])
+    assert (float(quarter), float(half), float(whole)) == (4.0, 3.5, 2.5)
+    assert math.isnan(float(nothing))
