@@ -4,9 +4,11 @@ The table below is all that `isentrope --help` needs. A command's module is impo
 called; it holds a dataclass of its options and a `run` function that imports the heavy parts.
 """
 
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
 
 from isentrope import __version__
@@ -16,9 +18,14 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     # name: (module of isentrope.commands, what it does)
+    "train": ("train", "train a model with entropy control, into a run folder"),
 }
 
 USAGE_ERROR = 2
+
+STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
+"""A full or read-only disk is the user's to mend: a message, not a traceback."""
+
 T = TypeVar("T")
 
 
@@ -35,13 +42,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         return complain(f"there is no command {name!r}; the commands are: {', '.join(COMMANDS)}")
     command = importlib.import_module(f"isentrope.commands.{COMMANDS[name][0]}")
+    parse = getattr(command, "parse", None) or partial(parse_options, command.Options, name)
     try:
-        return command.run(parse(command.Options, name, rest))
+        return command.run(parse(rest))
     except IsentropeError as error:
         return complain(str(error))
+    except OSError as error:
+        if error.errno not in STORAGE_ERRORS:
+            raise
+        return complain(f"{error.filename or 'a file'} could not be written: {error.strerror}")
 
 
-def parse(options: type[T], name: str, arguments: Sequence[str]) -> T:
+def parse_options(options: type[T], name: str, arguments: Sequence[str]) -> T:
     """The options of a command, from its arguments; tyro exits with code 2 on a wrong one."""
     import tyro
 

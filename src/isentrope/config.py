@@ -245,8 +245,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
-        both = isinstance(value, Mapping) and isinstance(below, Mapping)
-        merged[key] = merge(below, value) if both else value
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            value = merge(below, value)
+        merged[key] = value
     return merged
 
 
@@ -285,7 +286,9 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:
-        raise ConfigError(f"{where} is {value!r}; it must be of type {hint.__name__}")
+        raise ConfigError(
+            f"{where} is {value!r}; it must be of type {getattr(hint, '__name__', hint)}"
+        )
     return value
 
 
@@ -302,8 +305,7 @@ def dump_toml(config: Any) -> str:
         body = dump_toml(section)
         if body.strip():
             lines = [
-                f"[{key}.{line[1:]}" if line.startswith("[") else line
-                for line in body.splitlines()
+                f"[{key}.{line[1:]}" if line.startswith("[") else line for line in body.splitlines()
             ]
             text += f"\n[{key}]\n" + "\n".join(lines) + "\n"
     return text

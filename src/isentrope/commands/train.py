@@ -1,0 +1,55 @@
+"""`isentrope train RECIPE`: train a model, into a run folder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from isentrope.config import TrainConfig, load_config
+from isentrope.errors import ConfigError
+
+__all__ = ["Options", "parse", "run"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Train a model with the settings of RECIPE, a TOML file; flags override the recipe."""
+
+    out: Path | None = None
+    """Run folder; runs/NAME-seedN when left out."""
+    resume: bool = False
+    """Continue the run in that folder from its last checkpoint."""
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.out or Path("runs") / f"{self.config.name}-seed{self.config.seed}"
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """The options, with the recipe's values as the defaults of the flags."""
+    recipe, flags = None, list(arguments)
+    if flags and not flags[0].startswith("-"):
+        recipe, *flags = flags
+    elif "--help" not in flags and "-h" not in flags:
+        raise ConfigError("give a recipe first: isentrope train recipes/countdown.toml")
+    config = load_config(Path(recipe)) if recipe else TrainConfig()
+    default = Options(config=config)
+    return tyro.cli(Options, prog="isentrope train RECIPE", args=flags, default=default)
+
+
+def run(options: Options) -> int:
+    """Trains; returns the exit code."""
+    from rich.console import Console
+
+    from isentrope.training.display import Display
+    from isentrope.training.trainer import train
+
+    console = Console(highlight=False)
+    with Display(console) as display:
+        train(options.config, options.folder, resume=options.resume, display=display)
+    console.print(f"done; next: isentrope report {options.folder}")
+    return 0

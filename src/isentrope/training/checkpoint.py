@@ -1,0 +1,57 @@
+"""Checkpoints: written aside and renamed, so that one that exists is complete.
+
+A checkpoint is a Hugging Face folder (weights, config, tokenizer) that other software loads,
+with the optimizer's state beside. Random streams need no saving: see `streams`.
+"""
+
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+
+from isentrope.errors import DataError
+from isentrope.training.model import LanguageModel
+
+__all__ = ["latest_checkpoint", "load_optimizer", "save_checkpoint"]
+
+OPTIMIZER = "optimizer.pt"
+
+
+def save_checkpoint(
+    folder: Path, step: int, model: LanguageModel, optimizer: torch.optim.Optimizer, keep: int
+) -> Path:
+    """Writes the state after `step` steps, and removes all but the newest `keep` checkpoints."""
+    target = folder / f"step-{step:06d}"
+    draft = folder / f".{target.name}.part"
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        model.network.save_pretrained(draft)
+        model.tokenizer.save_pretrained(draft)
+        torch.save(optimizer.state_dict(), draft / OPTIMIZER)
+        draft.replace(target)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise DataError(
+            f"the checkpoint {target} could not be written: {error}; the run so far is kept: "
+            "make room on the disk and continue it with --resume"
+        ) from error
+    for old in complete_checkpoints(folder)[:-keep]:
+        shutil.rmtree(old)
+    return target
+
+
+def latest_checkpoint(folder: Path) -> tuple[int, Path | None]:
+    """The newest checkpoint and its step; step 0 and None where there is none."""
+    found = complete_checkpoints(folder)
+    return (int(found[-1].name.removeprefix("step-")), found[-1]) if found else (0, None)
+
+
+def complete_checkpoints(folder: Path) -> list[Path]:
+    """Oldest first."""
+    return sorted(folder.glob("step-*"))
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
+    """Restores the optimizer's state."""
+    optimizer.load_state_dict(torch.load(checkpoint / OPTIMIZER, weights_only=True))

@@ -1,0 +1,96 @@
+"""What a person sees of a run while it goes: a progress bar, or one line an evaluation."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from isentrope.config import TrainConfig
+
+__all__ = ["Display"]
+
+
+class Display:
+    """Shows a run on a console; use it as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.bar = self.progress.add_task("run", total=None, state="")
+        self.steps = 0
+
+    def __enter__(self) -> "Display":
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.progress.stop()
+
+    def start(self, config: TrainConfig, out: Path, first: int) -> None:
+        """Says what is about to run, and what about it might surprise."""
+        self.steps = config.steps
+        self.progress.update(self.bar, description=config.name, total=config.steps, completed=first)
+        begin = f"from step {first}" if first else f"seed {config.seed}"
+        self.console.print(f"{config.name}: {objective_line(config)}; {begin}; into {out}")
+        for note in notes(config):
+            self.console.print(f"note: {note}")
+
+    def step(self, metrics: Mapping[str, float]) -> None:
+        """Moves the bar, with entropy and reward on it."""
+        state = f"H {metrics['entropy/token_mean']:.3f}  reward {metrics['reward/mean']:.3f}"
+        self.progress.update(self.bar, advance=1, state=state)
+
+    def evaluation(self, row: Mapping[str, float | str]) -> None:
+        """One line."""
+        k = row["k"]
+        self.console.print(
+            f"step {row['step']:>5} of {self.steps}  H {row['entropy/token_mean']:.4f}  "
+            f"avg@{k} {row['reward/avg']:.3f}  pass@{k} {row['reward/pass']:.3f}"
+        )
+
+
+def objective_line(config: TrainConfig) -> str:
+    """The terms of the loss that act, in one line."""
+    objective = config.objective
+    terms = [f"{objective.loss} on {objective.advantage} advantages, {objective.reducer}"]
+    if objective.entropy_coefficient:
+        terms.append(f"- {objective.entropy_coefficient:g} entropy")
+    if objective.reference_kl_coefficient:
+        terms.append(f"+ {objective.reference_kl_coefficient:g} KL to the start policy")
+    return " ".join(terms)
+
+
+def notes(config: TrainConfig) -> list[str]:
+    """Settings that are allowed and may not do what was meant."""
+    found = []
+    if config.objective.loss == "kl_cov" and config.optimizer.mini_batches == 1:
+        found.append(
+            "kl_cov with one mini-batch a step does nothing: while the policy is the one that "
+            "sampled, its penalty has no gradient; set optimizer.mini_batches to 2 or more"
+        )
+    if config.objective.selection == "micro_batch":
+        found.append(
+            "tokens are selected in each micro-batch, so the result depends on "
+            "optimizer.micro_batch_size"
+        )
+    if config.rollout.temperature != 1:
+        found.append(
+            "the logged entropy is at temperature 1, the losses are at "
+            f"rollout.temperature = {config.rollout.temperature:g}"
+        )
+    return found

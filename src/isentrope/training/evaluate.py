@@ -1,0 +1,51 @@
+"""Reward and entropy of one set of weights, on held-out problems."""
+
+from isentrope.config import TrainConfig
+from isentrope.evaluation.estimators import bootstrap_interval, pass_at_k
+from isentrope.objective.masking import masked_mean, sequence_means
+from isentrope.tasks.problem import Task
+from isentrope.training.experience import score
+from isentrope.training.model import LanguageModel
+from isentrope.training.sampler import sample
+from isentrope.training.streams import stream
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    model: LanguageModel, task: Task, config: TrainConfig, step: int
+) -> dict[str, float | str]:
+    """One row of evaluations.jsonl; unjudged responses stay out of the averages.
+
+    The random numbers are the same at every step, so two evaluations differ by the weights only.
+    """
+    settings = config.evaluation
+    problems = list(task.test())[: settings.problems]
+    rollout = sample(
+        model,
+        [model.encode(problem.prompt) for problem in problems],
+        samples=settings.samples,
+        temperature=settings.temperature,
+        max_new_tokens=config.rollout.max_new_tokens,
+        generator=stream(config.seed, "evaluation"),
+        rows=config.rollout.rows,
+    )
+    rewards = score(model, task, problems, rollout).view(len(problems), settings.samples)
+    average = bootstrap_interval(rewards.nanmean(-1).tolist(), seed=config.seed)
+    right = (rewards > 0.5).sum(-1).tolist()
+    passed = [pass_at_k(settings.samples, count, settings.samples) for count in right]
+    return {
+        "step": step,
+        "source": problems[0].source,
+        "k": settings.samples,
+        "problems": len(problems),
+        "samples": rewards.numel(),
+        "reward/avg": average.mean,
+        "reward/avg_low": average.low,
+        "reward/avg_high": average.high,
+        "reward/pass": sum(passed) / len(passed),
+        "entropy/token_mean": masked_mean(rollout.entropy, rollout.mask).item(),
+        "entropy/sequence_mean": sequence_means(rollout.entropy, rollout.mask).mean().item(),
+        "length/mean": rollout.mask.sum(-1).float().mean().item(),
+        "truncated": rollout.truncated.float().mean().item(),
+    }

@@ -1,0 +1,136 @@
+"""A causal language model and its tokenizer, from a hub id, a folder, a GGUF file or the package."""
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from isentrope.config import ModelConfig
+from isentrope.errors import ConfigError
+from isentrope.models import builtin_path
+
+__all__ = ["LanguageModel", "load_model", "pick_device"]
+
+BUILTIN = "builtin:"
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModel:
+    """A model, its tokenizer, and the token ids that sampling needs."""
+
+    network: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    eos_ids: Tensor
+    pad_id: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.network.device
+
+    def logits(
+        self,
+        tokens: Tensor,
+        attention: Tensor,
+        positions: Tensor,
+        *,
+        last: int,
+        cache: DynamicCache | None = None,
+    ) -> Tensor:
+        """Logits (B, last, V) after each of the last `last` tokens; a cache is filled in place."""
+        keywords = {} if cache is None else {cache_keyword(self.network): cache}
+        return self.network(
+            input_ids=tokens,
+            attention_mask=attention,
+            position_ids=positions,
+            logits_to_keep=last,
+            use_cache=cache is not None,
+            **keywords,
+        ).logits
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of a prompt."""
+        return self.tokenizer(text)["input_ids"]
+
+    def decode(self, tokens: list[int]) -> str:
+        """The text of a response, without special tokens."""
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+def load_model(config: ModelConfig) -> LanguageModel:
+    """The model that the configuration names, on its device, in evaluation mode."""
+    device = pick_device(config.device)
+    source, keywords = locate(config.path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **keywords)
+        network = AutoModelForCausalLM.from_pretrained(
+            source, dtype=getattr(torch, config.dtype), **keywords
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"model.path is {config.path!r}, which could not be loaded: {error}; give a Hugging "
+            "Face id, a folder with config.json, a .gguf file, or builtin:countdown"
+        ) from error
+    torch.nn.Module.to(network, device).eval()
+    eos_ids = end_of_sequence(network, tokenizer)
+    pad = tokenizer.pad_token_id
+    return LanguageModel(
+        network=network,
+        tokenizer=tokenizer,
+        eos_ids=torch.tensor(eos_ids, device=network.device),
+        pad_id=eos_ids[0] if pad is None else pad,
+    )
+
+
+def locate(path: str) -> tuple[str, dict[str, str]]:
+    """The source for `from_pretrained`, and the keyword that a GGUF file needs."""
+    if path.startswith(BUILTIN):
+        return str(builtin_path(path.removeprefix(BUILTIN))), {}
+    file = Path(path)
+    if file.suffix == ".gguf":
+        if not file.is_file():
+            raise ConfigError(f"model.path is {path!r}, but there is no such file")
+        return str(file.parent), {"gguf_file": file.name}
+    return path, {}
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name; `auto` is cuda where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"model.device is {name!r}; choose cpu, cuda or auto") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"model.device is {name!r}, but torch sees no GPU; choose cpu or auto")
+    return device
+
+
+def end_of_sequence(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Every token id that ends a response: some models have several."""
+    generation = network.generation_config
+    ids = generation.eos_token_id if generation is not None else None
+    found = [*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id]
+    ends = [i for i in dict.fromkeys(found) if isinstance(i, int)]
+    if not ends:
+        raise ConfigError(
+            "the model names no end-of-sequence token; set eos_token_id in generation_config.json"
+        )
+    return ends
+
+
+def cache_keyword(network: PreTrainedModel) -> str:
+    """The name of the cache argument: `past_key_values`, renamed `cache` in transformers 5."""
+    return (
+        "cache" if "cache" in inspect.signature(network.forward).parameters else "past_key_values"
+    )

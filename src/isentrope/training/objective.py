@@ -1,0 +1,116 @@
+"""The objective that a configuration describes, checked before anything is loaded."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from isentrope.config import ObjectiveConfig
+from isentrope.errors import ConfigError
+from isentrope.objective.advantages import ADVANTAGES
+from isentrope.objective.losses import LOSSES, TokenLoss
+from isentrope.objective.micro_batch import micro_batch_clip_cov, micro_batch_kl_cov
+
+__all__ = ["Objective", "make_objective"]
+
+LOSS_KNOBS = (
+    "clip_low",
+    "clip_high",
+    "dual_clip",
+    "clip_fraction",
+    "covariance_low",
+    "covariance_high",
+    "kl_fraction",
+    "kl_coefficient",
+    "kl_estimator",
+)
+
+T = TypeVar("T")
+
+MICRO_BATCH_LOSSES = {"clip_cov": micro_batch_clip_cov, "kl_cov": micro_batch_kl_cov}
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Functions with their settings filled in."""
+
+    advantage: Callable[[Tensor, Tensor, Tensor], Tensor]
+    loss: Callable[..., object]
+    selection: Callable[..., Tensor] | None
+    micro_batch: bool
+    """The loss selects by itself in each micro-batch, for comparison with other software."""
+
+    def select(self, covariance: Tensor, mask: Tensor, draws: torch.Generator) -> Tensor:
+        """The tokens (B, T) of a whole mini-batch that the loss treats apart."""
+        if self.selection is None:
+            return torch.zeros_like(mask)
+        return call(self.selection, covariance, mask, generator=draws)
+
+    def token_loss(
+        self,
+        logprob: Tensor,
+        old_logprob: Tensor,
+        advantage: Tensor,
+        mask: Tensor,
+        selected: Tensor,
+        draws: torch.Generator,
+    ) -> tuple[TokenLoss, Tensor]:
+        """The loss of the tokens of a micro-batch, and which of them were treated apart."""
+        tensors = (logprob, old_logprob, advantage, mask)
+        if self.micro_batch:
+            return call(self.loss, *tensors, generator=draws)
+        return call(self.loss, *tensors, selected=selected), selected
+
+
+def make_objective(config: ObjectiveConfig) -> Objective:
+    """The objective, or a ConfigError that names what does not fit together."""
+    advantage = look_up(ADVANTAGES, "advantage", config.advantage)
+    policy_loss = look_up(LOSSES, "loss", config.loss)
+    loss, selection = policy_loss.loss, policy_loss.select
+    micro_batch = config.selection == "micro_batch"
+    if micro_batch:
+        loss, selection = (
+            look_up(MICRO_BATCH_LOSSES, "selection is micro_batch: loss", config.loss),
+            None,
+        )
+    knobs = {name: getattr(config, name) for name in LOSS_KNOBS}
+    knobs = {name: value for name, value in knobs.items() if value is not None}
+    for name, value in knobs.items():
+        if not takes(loss, name) and not (selection and takes(selection, name)):
+            raise ConfigError(
+                f"{name} is {value!r}, but loss {config.loss!r} does not use it; leave it out"
+            )
+    return Objective(
+        advantage=advantage,
+        loss=fill_in(loss, knobs),
+        selection=fill_in(selection, knobs) if selection else None,
+        micro_batch=micro_batch,
+    )
+
+
+def look_up(table: dict[str, T], what: str, name: str) -> T:
+    """The entry of that name, or a ConfigError with the names there are."""
+    if name not in table:
+        raise ConfigError(f"{what} is {name!r}; choose one of {', '.join(table)}")
+    return table[name]
+
+
+def fill_in(function: Callable[..., Any], knobs: dict[str, Any]) -> Callable[..., Any]:
+    """The function with those settings that it has."""
+    return partial(function, **{name: knobs[name] for name in knobs if takes(function, name)})
+
+
+def call(function: Callable[..., Any], *arguments: Tensor, **optional: object) -> Any:
+    """Calls the function with those of the optional arguments that it has."""
+    return function(
+        *arguments, **{name: optional[name] for name in optional if takes(function, name)}
+    )
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether the function has a parameter of that name."""
+    return name in inspect.signature(function).parameters

@@ -1,0 +1,49 @@
+"""Entropy change of one step, predicted and measured on the same states."""
+
+import torch
+from torch import Tensor
+
+from isentrope.objective.dynamics import entropy, predicted_change
+from isentrope.training.forward import response_logits
+from isentrope.training.model import LanguageModel
+from isentrope.training.sampler import Rollout
+
+__all__ = ["EntropyProbe"]
+
+
+class EntropyProbe:
+    """Keeps the policy's distributions at some states, and compares them after the update.
+
+    The prediction is the lemma's, -Cov(log pi, logit change), with the logit change that the
+    update really made; the measurement is the difference of the entropies.
+    """
+
+    def __init__(
+        self, model: LanguageModel, rollout: Rollout, samples: int, max_tokens: int
+    ) -> None:
+        """The states are response tokens of one sample a prompt, at most `max_tokens` of them."""
+        single = rollout.rows(slice(None, None, samples))
+        rows = int((single.mask.sum(-1).cumsum(0) <= max_tokens).sum())
+        self.model = model
+        self.states = single.rows(slice(rows)).trimmed() if rows else None
+        self.logits = self._logits()
+
+    def compare(self) -> dict[str, float]:
+        """Mean entropy change per state in nats since the probe was made."""
+        if self.states is None:
+            return {}
+        after = self._logits()
+        before = self.logits.log_softmax(-1)
+        predicted = predicted_change(before, after - self.logits)
+        measured = entropy(after.log_softmax(-1)) - entropy(before)
+        return {
+            "entropy_change/predicted": predicted.mean().item(),
+            "entropy_change/measured": measured.mean().item(),
+        }
+
+    @torch.no_grad()
+    def _logits(self) -> Tensor:
+        if self.states is None:
+            return torch.empty(0)
+        logits = response_logits(self.model, self.states)
+        return logits[self.states.mask.to(logits.device)].float()

@@ -1,0 +1,167 @@
+"""Sampling in groups: several responses to each prompt, with their log-probs and entropies.
+
+The prompt of a group is read once and its cache shared; rows that have ended leave the batch.
+Every row has random numbers of its own, so the responses do not depend on how many rows are
+sampled at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from isentrope.objective.masking import response_mask
+from isentrope.objective.token_stats import token_stats
+from isentrope.training.model import LanguageModel
+
+__all__ = ["Rollout", "sample"]
+
+COMPACT_BELOW = 0.75
+"""Ended rows are dropped when fewer than this share is alive: dropping copies the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Responses, right-padded, to left-padded prompts; all on the CPU.
+
+    `logprob` is at the sampling temperature, `entropy` (nats, full vocabulary) at temperature 1.
+    """
+
+    prompts: Tensor
+    """(B, P) token ids."""
+    prompt_mask: Tensor
+    """(B, P) True at the prompt's tokens."""
+    tokens: Tensor
+    """(B, T) token ids of the response."""
+    mask: Tensor
+    """(B, T) True up to and including the first end-of-sequence token."""
+    logprob: Tensor
+    """(B, T)"""
+    entropy: Tensor
+    """(B, T)"""
+    truncated: Tensor
+    """(B,) True where no end-of-sequence token came."""
+
+    def rows(self, index: Tensor | slice) -> "Rollout":
+        """Some of the responses."""
+        return Rollout(*(getattr(self, name)[index] for name in Rollout.__slots__))
+
+    def trimmed(self) -> "Rollout":
+        """The same without columns that hold only padding."""
+        start = int(self.prompt_mask.any(0).int().argmax())
+        stop = int(self.mask.any(0).sum())
+        cut = {"prompts": slice(start, None), "prompt_mask": slice(start, None)}
+        cut |= dict.fromkeys(("tokens", "mask", "logprob", "entropy"), slice(stop))
+        return Rollout(
+            **{
+                name: getattr(self, name)[:, cut[name]] if name in cut else getattr(self, name)
+                for name in Rollout.__slots__
+            }
+        )
+
+
+@torch.no_grad()
+def sample(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    samples: int,
+    temperature: float,
+    max_new_tokens: int,
+    generator: torch.Generator,
+    rows: int = 1024,
+) -> Rollout:
+    """`samples` responses to each prompt, the responses of one prompt side by side.
+
+    At most `rows` responses (but at least one group) are in the batch at once.
+    """
+    padded, prompt_mask = pad_left(prompts, model.pad_id)
+    draws = torch.rand(len(prompts) * samples, max_new_tokens, generator=generator)
+    groups = max(1, rows // samples)
+    parts = [
+        sample_batch(
+            model,
+            padded[i : i + groups],
+            prompt_mask[i : i + groups],
+            draws[i * samples : (i + groups) * samples],
+            samples,
+            temperature,
+        )
+        for i in range(0, len(prompts), groups)
+    ]
+    tokens, logprob, entropy = (torch.cat([part[i] for part in parts]) for i in range(3))
+    mask = response_mask(tokens, model.eos_ids.cpu())
+    return Rollout(
+        prompts=padded.repeat_interleave(samples, 0),
+        prompt_mask=prompt_mask.repeat_interleave(samples, 0),
+        tokens=tokens,
+        mask=mask,
+        logprob=logprob,
+        entropy=entropy,
+        truncated=~torch.isin(tokens, model.eos_ids.cpu()).any(-1),
+    ).trimmed()
+
+
+def sample_batch(
+    model: LanguageModel,
+    prompts: Tensor,
+    prompt_mask: Tensor,
+    draws: Tensor,
+    samples: int,
+    temperature: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, log-probs and entropies (rows, T) of the responses to a batch of prompts."""
+    device = model.device
+    count, length = draws.shape
+    tokens = torch.full((count, length), model.pad_id)
+    logprob, entropy = torch.zeros(count, length), torch.zeros(count, length)
+    attention = prompt_mask.to(device)
+    cache = DynamicCache(config=model.network.config)
+    positions = (attention.cumsum(-1) - 1).clamp(min=0)
+    logits = model.logits(
+        prompts.to(device), attention.long(), positions, last=1, cache=cache
+    ).repeat_interleave(samples, 0)
+    cache.batch_repeat_interleave(samples)
+    attention = attention.repeat_interleave(samples, 0)
+    alive = torch.arange(count)  # the rows still in the batch
+    running = torch.ones(count, dtype=torch.bool)  # of these, the ones that have not ended
+    for t in range(length):
+        chosen, stats = draw(logits[:, -1], draws[alive, t].to(device), temperature)
+        tokens[alive[running], t] = chosen.cpu()[running]
+        logprob[alive, t], entropy[alive, t] = stats[0].cpu(), stats[1].cpu()
+        running = running & ~torch.isin(chosen, model.eos_ids).cpu()
+        if not running.any() or t == length - 1:
+            break
+        if running.float().mean() < COMPACT_BELOW:
+            kept = running.nonzero().squeeze(-1)
+            cache.batch_select_indices(kept.to(device))
+            alive, running = alive[kept], running[kept]
+            chosen, attention = chosen[kept.to(device)], attention[kept.to(device)]
+        attention = torch.cat([attention, attention.new_ones(len(alive), 1)], -1)
+        positions = attention.sum(-1, keepdim=True) - 1
+        logits = model.logits(chosen[:, None], attention.long(), positions, last=1, cache=cache)
+    return tokens, logprob, entropy
+
+
+def draw(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, list[Tensor]]:
+    """Next tokens (rows,) by inversion of the cumulative distribution, and their statistics."""
+    scaled = logits.float() / temperature
+    cumulative = scaled.softmax(-1).cumsum(-1)
+    total = cumulative[:, -1:]
+    point = torch.minimum(uniform[:, None] * total, torch.nextafter(total, total.new_zeros(())))
+    chosen = torch.searchsorted(cumulative, point, right=True).squeeze(-1)
+    stats = token_stats(logits, chosen, temperature=temperature)
+    entropy = stats.entropy if temperature == 1 else token_stats(logits, chosen).entropy
+    return chosen, [stats.logprob, entropy]
+
+
+def pad_left(sequences: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """Token ids (B, P) padded on the left, and the mask of what is not padding."""
+    width = max(map(len, sequences))
+    padded = torch.full((len(sequences), width), pad_id)
+    for row, sequence in zip(padded, sequences, strict=True):
+        row[width - len(sequence) :] = torch.tensor(list(sequence))
+    lengths = torch.tensor([len(sequence) for sequence in sequences])
+    return padded, torch.arange(width) >= width - lengths[:, None]

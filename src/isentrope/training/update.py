@@ -1,0 +1,203 @@
+"""The updates of one step: mini-batches, whole-mini-batch selection, micro-batches, optimizer."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isentrope.config import TrainConfig
+from isentrope.objective.covariance import token_covariance, top_means
+from isentrope.objective.losses import entropy_bonus, kl_estimate, log_ratio, reference_kl
+from isentrope.objective.masking import loss_denominator, masked_mean, masked_sum, reduce_loss
+from isentrope.training.forward import response_stats
+from isentrope.training.model import LanguageModel
+from isentrope.training.objective import Objective
+from isentrope.training.sampler import Rollout
+from isentrope.training.streams import stream
+
+__all__ = ["TOP_FRACTIONS", "Learner", "MiniBatch", "learning_rate"]
+
+TOP_FRACTIONS = (0.0002, 0.002, 0.02, 0.2, 0.5)
+"""The rows of the paper's table 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatch:
+    """The responses of one optimizer step, and what is known of each token before it."""
+
+    rollout: Rollout
+    advantage: Tensor
+    covariance: Tensor
+    selected: Tensor
+
+    def micro_batches(self, size: int) -> Iterator["MiniBatch"]:
+        """The same responses in parts, each without its surplus padding."""
+        for start in range(0, len(self.advantage), size):
+            rows = slice(start, start + size)
+            part = self.rollout.rows(rows).trimmed()
+            width = part.tokens.shape[1]
+            per_token = (self.advantage, self.covariance, self.selected)
+            yield MiniBatch(part, *(values[rows, :width] for values in per_token))
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """What an update works with."""
+
+    config: TrainConfig
+    objective: Objective
+    model: LanguageModel
+    reference: LanguageModel | None
+    """The start policy, for a reference KL."""
+    optimizer: torch.optim.Optimizer
+
+    def update(
+        self, rollout: Rollout, advantage: Tensor, groups: Tensor, step: int
+    ) -> tuple[dict[str, float], Tensor, Tensor]:
+        """Trains on a rollout; returns metrics, and each token's covariance and selection (B, T)."""
+        covariance = torch.zeros_like(advantage)
+        selected = torch.zeros_like(rollout.mask)
+        sums: dict[str, float] = defaultdict(float)
+        norms: list[float] = []
+        order = stream(self.config.seed, "order", step)
+        set_learning_rate(self.optimizer, learning_rate(self.config, step))
+        for number, rows in enumerate(deal(groups, self.config.optimizer.mini_batches, order)):
+            draws = stream(self.config.seed, f"selection {number}", step)
+            batch = self.prepare(rollout.rows(rows), advantage[rows], draws)
+            # The first mini-batch is on policy: its ratio is 1, not 1 plus rounding.
+            selected[rows] = self.accumulate(batch, sums, draws, on_policy=number == 0)
+            covariance[rows] = batch.covariance
+            norms.append(self.apply())
+        tokens = int(rollout.mask.sum())
+        metrics = {name: total / tokens for name, total in sums.items()}
+        metrics["grad_norm"] = sum(norms) / len(norms)
+        metrics["learning_rate"] = learning_rate(self.config, step)
+        metrics |= selection_metrics(covariance, selected, rollout.mask)
+        return metrics, covariance, selected
+
+    def prepare(self, rollout: Rollout, advantage: Tensor, draws: torch.Generator) -> MiniBatch:
+        """The mini-batch with its covariance and selection, both over all of its tokens."""
+        logprob = rollout.logprob
+        if self.config.objective.covariance_policy == "current":
+            logprob = self.current_logprob(rollout)
+        covariance = token_covariance(logprob, advantage, rollout.mask)
+        selected = self.objective.select(covariance, rollout.mask, draws)
+        return MiniBatch(rollout, advantage, covariance, selected)
+
+    @torch.no_grad()
+    def current_logprob(self, rollout: Rollout) -> Tensor:
+        """Log-probabilities (B, T) under the policy as it stands."""
+        logprob = torch.zeros_like(rollout.logprob)
+        size = self.config.optimizer.micro_batch_size
+        for start in range(0, len(logprob), size):
+            part = rollout.rows(slice(start, start + size)).trimmed()
+            stats = response_stats(self.model, part, self.config.rollout.temperature)
+            logprob[start : start + size, : part.tokens.shape[1]] = stats.logprob.cpu()
+        return logprob
+
+    def accumulate(
+        self,
+        batch: MiniBatch,
+        sums: dict[str, float],
+        draws: torch.Generator,
+        *,
+        on_policy: bool,
+    ) -> Tensor:
+        """Adds up the gradient over micro-batches; returns the tokens selected, (B, T)."""
+        settings = self.config.objective
+        denominator = loss_denominator(
+            batch.rollout.mask, settings.reducer, self.config.rollout.max_new_tokens
+        ).to(self.model.device)
+        selected = batch.selected.clone()
+        start = 0
+        for part in batch.micro_batches(self.config.optimizer.micro_batch_size):
+            loss, chosen = self.token_loss(part, sums, draws, on_policy=on_policy)
+            mask = part.rollout.mask.to(loss.device)
+            reduce_loss(loss, mask, settings.reducer, denominator).backward()
+            selected[start : start + len(mask), : mask.shape[1]] = chosen.cpu()
+            start += len(mask)
+        return selected
+
+    def token_loss(
+        self,
+        part: MiniBatch,
+        sums: dict[str, float],
+        draws: torch.Generator,
+        *,
+        on_policy: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Loss of each token of a micro-batch, with gradient, and the tokens selected, (B, T)."""
+        settings, device = self.config.objective, self.model.device
+        rollout, advantage = part.rollout, part.advantage.to(device)
+        mask, selected = rollout.mask.to(device), part.selected.to(device)
+        stats = response_stats(self.model, rollout, self.config.rollout.temperature)
+        behaviour = rollout.logprob.to(device)
+        old = stats.logprob.detach() if on_policy else behaviour
+        (loss, metrics), selected = self.objective.token_loss(
+            stats.logprob, old, advantage, mask, selected, draws
+        )
+        metrics = {**metrics, "loss/policy": loss}
+        metrics["kl/behaviour"] = kl_estimate(log_ratio(stats.logprob, behaviour, mask), "k3")
+        if settings.entropy_coefficient:
+            loss = loss + entropy_bonus(stats.entropy, settings.entropy_coefficient)
+        if self.reference is not None:
+            kl = self.reference_kl(rollout, stats.logprob, mask)
+            loss = loss + settings.reference_kl_coefficient * kl
+            metrics["kl/reference"] = kl
+        for name, values in metrics.items():
+            sums[name] += masked_sum(values.detach(), mask).item()
+        return loss, selected
+
+    def reference_kl(self, rollout: Rollout, logprob: Tensor, mask: Tensor) -> Tensor:
+        """Estimate (B, T) of KL(policy || start policy)."""
+        assert self.reference is not None
+        with torch.no_grad():
+            start = response_stats(self.reference, rollout, self.config.rollout.temperature)
+        estimator = self.config.objective.reference_kl_estimator
+        return reference_kl(logprob, start.logprob, mask, estimator)
+
+    def apply(self) -> float:
+        """One optimizer step; returns the gradient's norm before clipping."""
+        parameters = list(self.model.network.parameters())
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.optimizer.gradient_clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm.item()
+
+
+def deal(groups: Tensor, parts: int, order: torch.Generator) -> list[Tensor]:
+    """Rows of each mini-batch: whole groups, in random order, in nearly equal parts."""
+    names = groups.unique()
+    shuffled = names[torch.randperm(len(names), generator=order)]
+    hands = torch.tensor_split(shuffled, min(parts, len(names)))
+    return [torch.isin(groups, hand).nonzero().squeeze(-1) for hand in hands]
+
+
+def selection_metrics(covariance: Tensor, selected: Tensor, mask: Tensor) -> dict[str, float]:
+    """How the covariance is distributed, and how many tokens were selected."""
+    tops = top_means(covariance, mask, TOP_FRACTIONS)
+    return {
+        "covariance/mean": masked_mean(covariance, mask).item(),
+        **{f"covariance/top_{f}": top.item() for f, top in zip(TOP_FRACTIONS, tops, strict=True)},
+        "selected/tokens": int(selected.sum()),
+        "selected/fraction": masked_mean(selected.float(), mask).item(),
+    }
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """The learning rate of a step: a linear warm-up, then the schedule."""
+    settings = config.optimizer
+    if step < settings.warmup_steps:
+        return settings.learning_rate * (step + 1) / settings.warmup_steps
+    done = (step - settings.warmup_steps) / max(1, config.steps - settings.warmup_steps)
+    shape = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}
+    return settings.learning_rate * shape[settings.schedule]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
+    """Sets it for all parameters."""
+    for group in optimizer.param_groups:
+        group["lr"] = value
