@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isentrope.report.svg import Array
 
 __all__ = ["COLLAPSE_RATIO", "EXPLOSION_RATIO", "Alarm", "entropy_alarms"]
+
+Kind = Literal["collapse", "explosion"]
 
 COLLAPSE_RATIO = 0.25  # the paper's runs kept 27 % of their entropy after a twelfth of their steps
 EXPLOSION_RATIO = 2.0
@@ -18,7 +21,7 @@ WINDOW = 5  # steps whose median is the level, so that one odd batch raises no a
 class Alarm:
     """What happened, when, and by how much."""
 
-    kind: Literal["collapse", "explosion"]
+    kind: Kind
     step: int
     level: float
     start: float
@@ -53,13 +56,18 @@ def entropy_alarms(
         return []
     level = np.median(np.lib.stride_tricks.sliding_window_view(entropy, WINDOW), axis=1)
     at = step[WINDOW - 1 :]
-    beyond: dict[Literal["collapse", "explosion"], Array] = {
-        "collapse": np.flatnonzero(level < collapse_ratio * start),
-        "explosion": np.flatnonzero(level > explosion_ratio * start),
-    }
-    alarms = [
-        Alarm(kind=kind, step=int(at[first[0]]), level=float(level[first[0]]), start=start)
-        for kind, first in beyond.items()
-        if first.size
+    found = [
+        first_alarm("collapse", at, level, start, level < collapse_ratio * start),
+        first_alarm("explosion", at, level, start, level > explosion_ratio * start),
     ]
-    return sorted(alarms, key=lambda alarm: alarm.step)
+    return sorted((alarm for alarm in found if alarm), key=lambda alarm: alarm.step)
+
+
+def first_alarm(
+    kind: Kind, step: Array, level: Array, start: float, beyond: NDArray[np.bool_]
+) -> Alarm | None:
+    """The alarm of the first step that is beyond the limit, or None."""
+    if not beyond.any():
+        return None
+    first = int(beyond.argmax())
+    return Alarm(kind=kind, step=int(step[first]), level=float(level[first]), start=start)

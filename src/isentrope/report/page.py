@@ -48,7 +48,7 @@ def run_page(run: RunFolder, samples: int) -> str:
         f'<div class="verdict">{sentences}</div>',
         tiles(run, None if law is None or not law.usable else ceiling_text(law), reason),
         *sections(run_sections(run, law)),
-        time_table(run),
+        time_section(run),
         sample_section([("", run)], samples),
         f'<h2>Settings and environment</h2><div class="pairs">{settings(run.config, "config.toml")}'
         f"{settings(run.environment, 'environment.json')}</div>",
@@ -204,7 +204,7 @@ def summary_row(arm: Arm, one: ArmSummary) -> str:
     return f"<tr>{name}{''.join(f'<td class=number>{cell}</td>' for cell in cells)}</tr>"
 
 
-def time_table(run: RunFolder) -> str:
+def time_section(run: RunFolder) -> str:
     """Time by phase with its share as a bar."""
     seconds = {phase: float(np.nansum(column(run.metrics, f"time/{phase}_s"))) for phase in PHASES}
     total = float(np.nansum(column(run.metrics, "time/step_s"))) or sum(seconds.values())
@@ -215,19 +215,20 @@ def time_table(run: RunFolder) -> str:
     rows = "".join(
         f'<tr><th>{phase}</th><td class="number">{spent / 60:.1f}</td>'
         f'<td class="number">{spent / steps:.2f}</td><td class="number">{100 * spent / total:.0f} %</td>'
-        f'<td><i class="bar" style="width:{260 * spent / total:.0f}px"></i></td></tr>'
+        f'<td><i class="bar" style="width:{120 * spent / total:.0f}px"></i></td></tr>'
         for phase, spent in seconds.items()
     )
-    speed = column(run.metrics, "tokens_per_s")
+    tokens = column(run.metrics, "tokens_per_s")
     rate = (
-        f", {np.nanmedian(speed):,.0f} tokens per second (median)"
-        if np.isfinite(speed).any()
+        f", {np.nanmedian(tokens):,.0f} tokens per second (median)"
+        if np.isfinite(tokens).any()
         else ""
     )
     return (
-        '<h2>Time by phase</h2><table><thead><tr><th>phase</th><th class="number">minutes</th>'
-        '<th class="number">s per step</th><th class="number">share</th><th></th></tr></thead>'
-        f'<tbody>{rows}</tbody></table><p class="missing">{total / 60:.1f} minutes in all{rate}.</p>'
+        f'<h2>Time by phase</h2><div class="figures">{figure(speed(run))}<figure><table><thead><tr>'
+        '<th>phase</th><th class="number">minutes</th><th class="number">s per step</th>'
+        f'<th class="number">share</th><th></th></tr></thead><tbody>{rows}</tbody></table>'
+        f"<figcaption>{total / 60:.1f} minutes in all{rate}.</figcaption></figure></div>"
     )
 
 
