@@ -121,10 +121,11 @@ def fit_verdict(evidence: Evidence) -> tuple[Verdict, str]:
             Verdict.UNKNOWN,
             f"the entropy stayed at {shape.start:.3g} nats, so it shows no slope",
         )
-    if low <= 0 and evidence.r2 < HOPELESS_R2:
+    steepest = high * float(np.ptp(np.exp(evidence.entropy)))
+    if low <= 0 and evidence.r2 < HOPELESS_R2 and steepest < float(np.ptp(evidence.reward)) / 2:
         return Verdict.FAILS, f"saturated: {r2}, and a in [{low:.3g}, {high:.3g}] may be zero"
     if low <= 0:
-        return Verdict.UNKNOWN, f"{r2}, but a in [{low:.3g}, {high:.3g}] may be zero"
+        return Verdict.UNKNOWN, f"{r2}, and a in [{low:.3g}, {high:.3g}] may be zero or large"
     if not 1 / CARRIED < evidence.robust_a / evidence.a < CARRIED:
         return Verdict.WEAKLY, (
             f"{r2}, but a few points carry the fit: a = {evidence.a:.3g} by least squares, "
