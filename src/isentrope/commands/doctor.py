@@ -74,9 +74,7 @@ def findings() -> Iterator[Row]:
 def python_row() -> Row:
     """The interpreter."""
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    if sys.version_info >= (3, 11):
-        return Row("python", "ok", found)
-    return Row("python", "warning", found, "isentrope needs Python 3.11 or newer")
+    return Row("python", "ok", found)
 
 
 def declared() -> tuple[list[str], list[str]]:
@@ -123,8 +121,8 @@ def needed(requirements: Sequence[str], extra: str) -> list[tuple[str, "Specifie
     found: list[tuple[str, SpecifierSet]] = []
     for one in map(Requirement, requirements):
         in_core = one.marker is None or one.marker.evaluate({"extra": ""})
-        wanted = in_core if not extra else not in_core and one.marker.evaluate({"extra": extra})
-        if wanted:
+        in_extra = one.marker is not None and one.marker.evaluate({"extra": extra})
+        if in_core != bool(extra) and (in_core or in_extra):
             found.append((one.name, one.specifier))
     return found
 

@@ -14,7 +14,8 @@ class Options:
     """Write one self-contained HTML page about a run, or about several arms and seeds."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders, or folders that hold some. Runs of one `name` are seeds of one arm."""
+    """Run folders, folders that hold some, or logs of other trainers. Runs of one `name` are seeds
+    of one arm."""
     out: Path | None = None
     """Where to write it: report.html in the run's folder, for several in the folder they share."""
     samples: int = 12
@@ -26,16 +27,16 @@ def run(options: Options) -> int:
     from rich.console import Console
 
     from isentrope.errors import ConfigError
-    from isentrope.report.load import find_runs, read_run
     from isentrope.report.page import render
+    from isentrope.report.run_files import load_runs
 
     if not options.runs:
         raise ConfigError("no run folder given; use: isentrope report RUN [RUN ...]")
     if options.samples < 0:
         raise ConfigError(f"--samples must not be negative, got {options.samples}")
-    folders = find_runs(options.runs)
-    out = options.out or default_out(folders)
-    page = render([read_run(folder) for folder in folders], samples=options.samples)
+    runs = load_runs(options.runs)
+    out = options.out or default_out([one.path for one in runs])
+    page = render(runs, samples=options.samples)
     try:
         out.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -44,8 +45,8 @@ def run(options: Options) -> int:
     return 0
 
 
-def default_out(folders: list[Path]) -> Path:
-    """report.html in the run folder, or in the folder that all runs share."""
-    if len(folders) == 1:
-        return folders[0] / "report.html"
-    return Path(os.path.commonpath([folder.resolve() for folder in folders])) / "report.html"
+def default_out(paths: list[Path]) -> Path:
+    """report.html in the run folder; else in the folder that all runs, or the log file, lie in."""
+    if len(paths) == 1 and paths[0].is_dir():
+        return paths[0] / "report.html"
+    return Path(os.path.commonpath([path.resolve().parent for path in paths])) / "report.html"

@@ -10,7 +10,7 @@ import tyro
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from isentrope.report.load import RunFolder
+    from isentrope.report.run_files import Run
 
 __all__ = ["Options", "run"]
 
@@ -38,9 +38,9 @@ def run(options: Options) -> int:
     check(options)
     console = Console()
     if options.once or not console.is_terminal:
-        from isentrope.report.load import read_run
+        from isentrope.report.run_files import load_run
 
-        console.print(draw(options, read_run(options.run), console.width))
+        console.print(draw(options, load_run(options.run), console.width))
         return 0
     try:
         follow(options, console)
@@ -69,28 +69,26 @@ def follow(options: Options, console: "Console") -> None:
     from rich.live import Live
 
     from isentrope.report.live import is_finished
-    from isentrope.report.load import read_run
+    from isentrope.report.run_files import load_run
 
     with Live("waiting for the first step", console=console, auto_refresh=False) as live:
         while True:
             if has_first_line(options.run / "metrics.jsonl"):
-                found = read_run(options.run)
+                found = load_run(options.run)
                 live.update(draw(options, found, console.width), refresh=True)
                 if is_finished(found):
                     return
             time.sleep(options.interval_s)
 
 
-def draw(options: Options, found: "RunFolder", width: int) -> "RenderableType":
+def draw(options: Options, found: "Run", width: int) -> "RenderableType":
     """One frame of what the folder holds."""
     from isentrope.report.alarms import entropy_alarms
-    from isentrope.report.arms import ENTROPY
     from isentrope.report.live import frame
-    from isentrope.report.load import column
 
     alarms = entropy_alarms(
-        column(found.metrics, "step"),
-        column(found.metrics, ENTROPY),
+        found.training_entropy.steps,
+        found.training_entropy.values,
         collapse_ratio=options.collapse_ratio,
         explosion_ratio=options.explosion_ratio,
     )

@@ -37,7 +37,7 @@ class Alarm:
 
 
 def entropy_alarms(
-    step: Array,
+    step: NDArray[np.int64],
     entropy: Array,
     *,
     collapse_ratio: float = COLLAPSE_RATIO,
@@ -47,8 +47,6 @@ def entropy_alarms(
 
     The level is the median of the last 5 measured values, the start that of the first 5.
     """
-    measured = np.isfinite(entropy)
-    step, entropy = step[measured], entropy[measured]
     if entropy.size < 2 * WINDOW:
         return []
     start = float(np.median(entropy[:WINDOW]))
@@ -64,7 +62,7 @@ def entropy_alarms(
 
 
 def first_alarm(
-    kind: Kind, step: Array, level: Array, start: float, beyond: NDArray[np.bool_]
+    kind: Kind, step: NDArray[np.int64], level: Array, start: float, beyond: NDArray[np.bool_]
 ) -> Alarm | None:
     """The alarm of the first step that is beyond the limit, or None."""
     if not beyond.any():

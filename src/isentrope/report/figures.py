@@ -1,68 +1,94 @@
 """The figures of one run. Each function takes what was read from files and returns a `Chart`."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from isentrope.law.fit import Law
-from isentrope.report.arms import ENTROPY, pairs
-from isentrope.report.load import Rows, RunFolder, column
-from isentrope.report.svg import Array, Chart, Mark, Series
+from isentrope.report.laws import EarlyFit, Reading
+from isentrope.report.run_files import Run
+from isentrope.report.svg import Array, Chart, Mark, Trace
+from isentrope.runs import Series
 
-__all__ = ["Section", "law_chart", "run_sections", "smooth", "speed"]
+__all__ = ["PHASES", "Section", "law_chart", "run_sections", "smooth", "smoothing_window", "speed"]
 
 Section = tuple[str, list[Chart]]
+Lines = Mapping[str, tuple[str, int]]
+"""Key of the log: (label, colour)."""
 
-STEP = "step"
 TOP_SHARES = {
-    # key: (label, colour)
     "covariance/top_0.0002": ("top 0.02 %", 1),
     "covariance/top_0.002": ("top 0.2 %", 4),
     "covariance/top_0.02": ("top 2 %", 2),
     "covariance/top_0.2": ("top 20 %", 0),
     "covariance/top_0.5": ("top 50 %", 3),
 }
+PHASES = {
+    "time/rollout_s": ("rollout", 0),
+    "time/update_s": ("update", 1),
+    "time/verify_s": ("verify", 2),
+    "time/evaluate_s": ("evaluate", 3),
+}
 SMOOTHED_SHARE = 20  # the running mean spans this part of a run: one twentieth
+CURVE_POINTS = 80
 
 
-def run_sections(run: RunFolder, law: Law | None) -> list[Section]:
+def run_sections(run: Run, reading: Reading, early: EarlyFit | None) -> list[Section]:
     """All figures of one run, by section; figures of what was not logged are left empty."""
     return [
-        ("Entropy and reward", [entropy(run), reward(run), law_figure(run, law)]),
+        (
+            "Entropy and reward",
+            [
+                entropy(run),
+                reward(run),
+                law_chart([("one evaluation", 0, reading)]),
+                forecast(reading, early),
+            ],
+        ),
         ("Where the entropy goes", [covariance(run), top_shares(run), change(run), changes(run)]),
         ("Samples and diversity", [pass_at_k(run), groups(run), lengths(run), truncation(run)]),
         ("Optimization", [gradient(run), clipping(run), kl(run), selection(run)]),
     ]
 
 
-def entropy(run: RunFolder) -> Chart:
-    """H over steps, both aggregations, and H on the evaluation's problems."""
-    evaluated = run.evaluated()
+def entropy(run: Run) -> Chart:
+    """H over steps: every aggregation and population that was logged, by name."""
+    traces: list[Trace] = []
+    colors: dict[str, int] = {}
+    for series in run.record.having("entropy"):
+        assert series.meaning is not None, "a series with a role has a meaning"
+        aggregation = series.meaning.aggregation
+        color = colors.setdefault(aggregation, len(colors))
+        if series.meaning.population == "train":
+            traces += noisy(series, f"{aggregation}, training prompts", color)
+        else:
+            traces.append(trace(series, f"{aggregation}, test problems", color, is_dots=True))
+    kind = next((s.meaning.describe() for s in run.record.having("entropy") if s.meaning), "")
     return Chart(
         title="Entropy",
         x_label="step",
         y_label="nats",
         from_zero=True,
-        series=(
-            *noisy(run.metrics, ENTROPY, "sequence mean, training prompts", 0),
-            *noisy(run.metrics, "entropy/token_mean", "token mean, training prompts", 1),
-            dots(evaluated, ENTROPY, "sequence mean, test problems", 0),
-        ),
-        note="Full-vocabulary entropy at temperature 1, before group filtering. Sequence mean: over "
-        "the tokens of a response, then over responses (the paper's H). Token mean: all tokens alike.",
+        series=tuple(traces),
+        note="Sequence mean: over the tokens of a response, then over responses (the paper's H). "
+        f"Token mean: all tokens alike. First curve: {kind}.",
     )
 
 
-def reward(run: RunFolder) -> Chart:
+def reward(run: Run) -> Chart:
     """R over steps on every data set with its interval, and the training reward."""
-    series = [*noisy(run.metrics, "reward/mean", "training reward", -1)]
-    for index, source in enumerate(run.sources):
-        rows = run.evaluated(source)
-        series.append(
-            Series(
-                label=f"{source or 'evaluation'}, avg@{samples_of(rows)}",
-                x=column(rows, STEP),
-                y=column(rows, "reward/avg"),
-                low=column(rows, "reward/avg_low"),
-                high=column(rows, "reward/avg_high"),
+    train = run.first("train")
+    traces = [*noisy(train, "training reward", -1)] if train else []
+    for index, series in enumerate(run.record.having("validation")):
+        assert series.meaning is not None, "a series with a role has a meaning"
+        low, high = run.get(f"{series.key}_low"), run.get(f"{series.key}_high")
+        has_band = len(low) == len(high) == len(series)
+        traces.append(
+            Trace(
+                label=run.name_of(series),
+                x=series.steps.astype(np.float64),
+                y=series.values,
+                low=low.values if has_band else None,
+                high=high.values if has_band else None,
                 color=index,
             )
         )
@@ -70,107 +96,114 @@ def reward(run: RunFolder) -> Chart:
         title="Reward",
         x_label="step",
         y_label="mean reward",
-        series=tuple(series),
-        note="The band is the 95 % bootstrap interval over problems. The training reward is of the "
-        "step's own prompts, sampled for training.",
+        series=tuple(traces),
+        note="The band is the 95 % bootstrap interval over problems. The training reward is that of "
+        "the step's own prompts.",
     )
 
 
-def law_figure(run: RunFolder, law: Law | None) -> Chart:
-    """R against H of one run with the fitted law."""
-    entropy_values, reward_values = pairs(run)[1:]
-    return law_chart([("one evaluation", 0, entropy_values, reward_values, law)])
-
-
-def law_chart(fits: list[tuple[str, int, Array, Array, Law | None]]) -> Chart:
-    """R against H with R = -a e^H + b, for (label, colour, H, R, law) of each arm or run."""
-    series: list[Series] = []
+def law_chart(fits: list[tuple[str, int, Reading]]) -> Chart:
+    """R against H with R = -a exp(H) + b, for (label, colour, reading) of each arm or run."""
+    alone = len(fits) == 1
+    traces: list[Trace] = []
     marks: list[Mark] = []
-    for label, color, entropy_values, reward_values, law in fits:
-        series.append(
-            Series(label=label, x=entropy_values, y=reward_values, color=color, kind="dots")
-        )
+    for label, color, reading in fits:
+        points = Trace(label=label, x=reading.entropy, y=reading.reward, color=color, kind="dots")
+        traces.append(points)
+        law = reading.law
         if law is None:
             continue
-        usable = law.usable
-        start = 0.0 if usable else law.entropy_range[0]
-        h = np.linspace(start, law.entropy_range[1], 80)
-        series.append(
-            Series(
-                label="fit" if len(fits) == 1 else f"{label}, fit",
-                x=h,
-                y=law.predict(h),
-                color=color if len(fits) > 1 else 1,
-                kind="line" if usable else "dashed",
-                in_legend=len(fits) == 1,
-            )
+        h = np.linspace(
+            0.0 if reading.usable else law.entropy_range[0], law.entropy_range[1], CURVE_POINTS
         )
-        if usable:
-            ceiling = f"ceiling {100 * law.ceiling:.1f} %"
-            marks.append(Mark(axis="y", value=law.ceiling, label=ceiling, color=color))
+        curve = Trace(
+            label="fit" if alone else f"{label}, fit",
+            x=h,
+            y=law.predict(h),
+            color=1 if alone else color,
+            kind="line" if reading.usable else "dashed",
+            in_legend=alone,
+        )
+        traces.append(curve)
+        if reading.usable and alone:
+            text = f"ceiling {100 * law.ceiling:.1f} %"
+            marks.append(Mark(axis="y", value=law.ceiling, label=text, color=color))
     return Chart(
         title="The law: R = -a exp(H) + b",
-        x_label="entropy H, nats (sequence mean)",
+        x_label="entropy H, nats",
         y_label="mean reward R",
-        series=tuple(series),
-        marks=tuple(marks) if len(fits) == 1 else (),
-        note="H and R of one evaluation belong to the same policy. A run moves from right to left; "
-        "where the curve meets H = 0 is the ceiling b - a. A dashed curve is a fit that is not trusted.",
+        series=tuple(traces),
+        marks=tuple(marks),
+        note="H and R of a point belong to the same policy. A run moves from right to left; where "
+        "the curve meets H = 0 is the ceiling b - a. A dashed curve is a fit without a ceiling.",
     )
 
 
-def covariance(run: RunFolder) -> Chart:
+def forecast(reading: Reading, early: EarlyFit | None) -> Chart:
+    """What the law of the first quarter says about the rest, against what came."""
+    title, x_label, y_label = "Forecast from the first quarter", "step", "mean reward R"
+    if early is None:
+        return Chart(title=title, x_label=x_label, y_label=y_label, series=())
+    return Chart(
+        title=title,
+        x_label=x_label,
+        y_label=y_label,
+        series=(
+            Trace(label="measured", x=reading.steps, y=reading.reward, kind="dots"),
+            Trace(
+                label="the early law at the entropy that came",
+                x=reading.steps,
+                y=early.predicted,
+                color=1,
+            ),
+        ),
+        marks=(Mark(axis="x", value=early.last_step, label="fitted up to here"),),
+        note=f"The law is fitted to the first {early.points} points and given the entropy of the "
+        f"others. Their root mean squared error is {100 * early.rmse:.1f} points of accuracy.",
+    )
+
+
+def covariance(run: Run) -> Chart:
     """Mean covariance over all tokens, over steps."""
-    return Chart(
-        title="Covariance, mean over all tokens",
-        x_label="step",
-        y_label="covariance",
-        from_zero=True,
-        series=tuple(noisy(run.metrics, "covariance/mean", "mean covariance", 0)),
-        note="Centred log-probability times centred advantage. Above zero the update lowers entropy, "
-        "below zero it raises it.",
+    return stepwise(
+        run,
+        "Covariance, mean over all tokens",
+        "covariance",
+        {"covariance/mean": ("mean covariance", 0)},
+        note="Centred log-probability times centred advantage. Above zero the update lowers "
+        "entropy, below zero it raises it.",
     )
 
 
-def top_shares(run: RunFolder) -> Chart:
+def top_shares(run: Run) -> Chart:
     """Mean covariance of the top parts of the tokens, on a log scale."""
-    series = [
-        part
-        for key, (label, color) in TOP_SHARES.items()
-        for part in noisy(run.metrics, key, label, color)
-    ]
-    return Chart(
-        title="Covariance, mean of the top shares",
-        x_label="step",
-        y_label="covariance, log scale",
+    return stepwise(
+        run,
+        "Covariance, mean of the top shares",
+        "covariance, log scale",
+        TOP_SHARES,
         y_log=True,
-        series=tuple(series),
         note="A few tokens carry most of it: these are the ones that Clip-Cov and KL-Cov act on.",
     )
 
 
-def change(run: RunFolder) -> Chart:
+def change(run: Run) -> Chart:
     """Predicted and measured entropy change over steps."""
-    return Chart(
-        title="Entropy change of a step",
-        x_label="step",
-        y_label="nats",
-        from_zero=True,
-        series=(
-            *noisy(run.metrics, "entropy_change/measured", "measured", 0),
-            *noisy(run.metrics, "entropy_change/predicted", "predicted", 1),
-        ),
-        note="Measured on the same states before and after the update of the step; predicted to first "
-        "order from the covariance.",
+    return stepwise(
+        run,
+        "Entropy change of a step",
+        "nats",
+        {"entropy_change/measured": ("measured", 0), "entropy_change/predicted": ("predicted", 1)},
+        note="Measured on the same states before and after the update of the step; predicted to "
+        "first order.",
     )
 
 
-def changes(run: RunFolder) -> Chart:
+def changes(run: Run) -> Chart:
     """Measured against predicted entropy change, one dot a step."""
-    predicted = column(run.metrics, "entropy_change/predicted")
-    measured = column(run.metrics, "entropy_change/measured")
-    both = np.isfinite(predicted) & np.isfinite(measured)
-    x, y = predicted[both], measured[both]
+    predicted, measured = run.get("entropy_change/predicted"), run.get("entropy_change/measured")
+    _, first, second = np.intersect1d(predicted.steps, measured.steps, return_indices=True)
+    x, y = predicted.values[first], measured.values[second]
     agreement = ""
     if x.size > 2 and np.ptp(x) > 0 and np.ptp(y) > 0:
         same_sign = 100 * float(np.mean(np.sign(x) == np.sign(y)))
@@ -183,142 +216,128 @@ def changes(run: RunFolder) -> Chart:
         x_label="predicted, nats",
         y_label="measured, nats",
         diagonal=True,
-        series=(Series(label="one step", x=x, y=y, kind="dots"),),
+        series=(Trace(label="one step", x=x, y=y, kind="dots"),),
         note=f"{agreement}On the dashed diagonal the prediction is exact.",
     )
 
 
-def pass_at_k(run: RunFolder) -> Chart:
+def pass_at_k(run: Run) -> Chart:
     """pass@k beside avg@k."""
-    rows = run.evaluated()
-    samples = samples_of(rows)
+    traces = [
+        trace(series, run.name_of(series), index + 2)
+        for index, series in enumerate(run.record.having("pass@k"))
+        if series.meaning
+    ]
+    beside = [
+        trace(series, run.name_of(series), index)
+        for index, series in enumerate(run.record.having("validation"))
+        if series.meaning and traces
+    ]
     return Chart(
-        title=f"pass@{samples} beside avg@{samples}",
+        title="pass@k beside avg@k",
         x_label="step",
         y_label="share of problems",
-        series=(
-            line(rows, "reward/pass", f"pass@{samples}: at least one of {samples} right", 2),
-            line(rows, "reward/avg", f"avg@{samples}: mean over samples", 0),
-        ),
-        note="When avg rises while pass falls, the policy concentrates on what it could already do.",
+        series=(*traces, *beside),
+        note="pass@k: at least one of k samples is right. When avg rises while pass falls, the "
+        "policy concentrates on what it could already do.",
     )
 
 
-def groups(run: RunFolder) -> Chart:
+def groups(run: Run) -> Chart:
     """Groups without signal."""
-    return Chart(
-        title="Groups without signal",
-        x_label="step",
-        y_label="fraction of groups",
-        from_zero=True,
-        series=(
-            *noisy(run.metrics, "groups/all_right", "all right", 2),
-            *noisy(run.metrics, "groups/all_wrong", "all wrong", 1),
-        ),
+    return stepwise(
+        run,
+        "Groups without signal",
+        "fraction of groups",
+        {"groups/all_right": ("all right", 2), "groups/all_wrong": ("all wrong", 1)},
         note="Groups of equal rewards have zero advantage: they add nothing to the update.",
     )
 
 
-def lengths(run: RunFolder) -> Chart:
+def lengths(run: Run) -> Chart:
     """Lengths of completions."""
-    return Chart(
-        title="Completion length",
-        x_label="step",
-        y_label="tokens",
-        from_zero=True,
-        series=(
-            *noisy(run.metrics, "length/mean", "mean", 0),
-            *noisy(run.metrics, "length/max", "longest", -1),
-        ),
-    )
+    lines = {"length/mean": ("mean", 0), "length/max": ("longest", -1)}
+    return stepwise(run, "Completion length", "tokens", lines)
 
 
-def truncation(run: RunFolder) -> Chart:
+def truncation(run: Run) -> Chart:
     """Truncated completions."""
-    return Chart(
-        title="Truncated completions",
-        x_label="step",
-        y_label="fraction",
-        from_zero=True,
-        series=(
-            *noisy(run.metrics, "truncated", "training", 1),
-            line(run.evaluated(), "truncated", "evaluation", 0),
-        ),
+    return stepwise(
+        run,
+        "Truncated completions",
+        "fraction",
+        {"truncated": ("truncated", 1)},
         note="Completions that reached the length limit before they ended.",
     )
 
 
-def gradient(run: RunFolder) -> Chart:
-    """Norm of the gradient before clipping."""
-    return Chart(
-        title="Gradient norm",
-        x_label="step",
-        y_label="L2 norm, log scale",
-        y_log=True,
-        series=tuple(noisy(run.metrics, "grad_norm", "before clipping", 0)),
-    )
+def gradient(run: Run) -> Chart:
+    """Norm of the gradient."""
+    lines = {"grad_norm": ("before clipping", 0)}
+    return stepwise(run, "Gradient norm", "L2 norm before clipping, log scale", lines, y_log=True)
 
 
-def clipping(run: RunFolder) -> Chart:
+def clipping(run: Run) -> Chart:
     """Share of tokens that the ratio clip cut."""
-    return Chart(
-        title="Clipped by the ratio",
-        x_label="step",
-        y_label="fraction of tokens",
-        from_zero=True,
-        series=tuple(noisy(run.metrics, "clip/fraction", "clip fraction", 0)),
-    )
+    lines = {"clip/fraction": ("clip fraction", 0)}
+    return stepwise(run, "Clipped by the ratio", "fraction of tokens", lines)
 
 
-def kl(run: RunFolder) -> Chart:
+def kl(run: Run) -> Chart:
     """Distances from the sampling policy and from the reference."""
-    return Chart(
-        title="KL divergence",
-        x_label="step",
-        y_label="nats per token",
-        from_zero=True,
-        series=(
-            *noisy(run.metrics, "kl/behaviour", "from the sampling policy", 0),
-            *noisy(run.metrics, "kl/reference", "from the reference", 1),
-        ),
+    return stepwise(
+        run,
+        "KL divergence",
+        "nats per token",
+        {
+            "kl/behaviour": ("from the sampling policy", 0),
+            "kl/reference": ("from the reference", 1),
+        },
     )
 
 
-def selection(run: RunFolder) -> Chart:
+def selection(run: Run) -> Chart:
     """Share of tokens that the covariance control selected."""
-    return Chart(
-        title="Tokens selected by the entropy control",
-        x_label="step",
-        y_label="fraction of tokens",
-        from_zero=True,
-        series=tuple(noisy(run.metrics, "selected/fraction", "selected", 0)),
-    )
+    lines = {"selected/fraction": ("selected", 0)}
+    return stepwise(run, "Tokens selected by the entropy control", "fraction of tokens", lines)
 
 
-def speed(run: RunFolder) -> Chart:
+def speed(run: Run) -> Chart:
     """Seconds of a step by phase."""
-    phases = {"rollout": 0, "update": 1, "verify": 2, "evaluate": 3}
+    return stepwise(run, "Seconds of a step", "seconds", PHASES)
+
+
+def stepwise(
+    run: Run, title: str, y_label: str, lines: Lines, *, note: str = "", y_log: bool = False
+) -> Chart:
+    """Metrics of every step over steps."""
+    traces = [
+        part for key, (label, color) in lines.items() for part in noisy(run.get(key), label, color)
+    ]
     return Chart(
-        title="Seconds of a step",
+        title=title,
         x_label="step",
-        y_label="seconds",
-        from_zero=True,
-        series=tuple(
-            part
-            for phase, color in phases.items()
-            for part in noisy(run.metrics, f"time/{phase}_s", phase, color)
-        ),
+        y_label=y_label,
+        from_zero=not y_log,
+        y_log=y_log,
+        series=tuple(traces),
+        note=note,
     )
 
 
-def noisy(rows: Rows, key: str, label: str, color: int) -> tuple[Series, ...]:
+def noisy(series: Series, label: str, color: int) -> list[Trace]:
     """A metric of every step: its values in faint and their running mean."""
-    x, y = column(rows, STEP), column(rows, key)
-    window = x.size // SMOOTHED_SHARE
-    if window < 3 or not np.isfinite(y).all():
-        return (Series(label=label, x=x, y=y, color=color),)
-    faint = Series(label=label, x=x, y=y, color=color, kind="faint", in_legend=False)
-    return faint, Series(label=label, x=x, y=smooth(y, window), color=color)
+    plain = trace(series, label, color)
+    window = smoothing_window(len(series))
+    if window < 3:
+        return [plain]
+    faint = Trace(label=label, x=plain.x, y=plain.y, color=color, kind="faint", in_legend=False)
+    return [faint, Trace(label=label, x=plain.x, y=smooth(plain.y, window), color=color)]
+
+
+def smoothing_window(points: int) -> int:
+    """How many points the running mean of a curve spans."""
+    return points // SMOOTHED_SHARE
 
 
 def smooth(values: Array, window: int) -> Array:
@@ -330,17 +349,12 @@ def smooth(values: Array, window: int) -> Array:
     return (total[last] - total[first]) / (last - first)
 
 
-def line(rows: Rows, key: str, label: str, color: int) -> Series:
-    """A metric of the evaluations."""
-    return Series(label=label, x=column(rows, STEP), y=column(rows, key), color=color)
-
-
-def dots(rows: Rows, key: str, label: str, color: int) -> Series:
-    """A metric of the evaluations as points."""
-    return Series(label=label, x=column(rows, STEP), y=column(rows, key), color=color, kind="dots")
-
-
-def samples_of(rows: Rows) -> str:
-    """The k of avg@k and pass@k, as text."""
-    k = next((row["k"] for row in rows if row.get("k") is not None), "k")
-    return str(k)
+def trace(series: Series, label: str, color: int, *, is_dots: bool = False) -> Trace:
+    """A series as a line or as points."""
+    return Trace(
+        label=label,
+        x=series.steps.astype(np.float64),
+        y=series.values,
+        color=color,
+        kind="dots" if is_dots else "line",
+    )

@@ -1,7 +1,5 @@
 """One frame of `isentrope watch`: a run folder drawn for the terminal."""
 
-from collections.abc import Mapping
-
 import numpy as np
 from rich.columns import Columns
 from rich.console import Group, RenderableType
@@ -11,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from isentrope.report.alarms import Alarm
-from isentrope.report.arms import ENTROPY
-from isentrope.report.load import RunFolder, column
+from isentrope.report.run_files import Run
 from isentrope.report.svg import Array
+from isentrope.runs import Series
 
 __all__ = ["frame", "is_finished", "planned_steps", "sparkline"]
 
@@ -24,7 +22,7 @@ LEAST_QUIET_S = 60.0
 QUIET_STEPS = 5  # a run that is silent for so many steps' time is pointed out
 SHOWN = {
     # key: what the table calls it
-    ENTROPY: "entropy, sequence mean",
+    "entropy/sequence_mean": "entropy, sequence mean",
     "entropy/token_mean": "entropy, token mean",
     "reward/mean": "training reward",
     "groups/all_right": "groups all right",
@@ -43,15 +41,15 @@ SHOWN = {
 }
 
 
-def frame(run: RunFolder, alarms: list[Alarm], *, width: int, quiet_s: float) -> RenderableType:
+def frame(run: Run, alarms: list[Alarm], *, width: int, quiet_s: float) -> RenderableType:
     """Progress, two curves, the latest evaluation, alarms and the table of metrics.
 
     `quiet_s` is the time since the log last grew.
     """
     half = max((width - 2) // 2, 30)
     charts = [
-        curve(run, ENTROPY, "entropy H, nats", "cyan", half),
-        curve(run, "reward/mean", "training reward", "green", half),
+        curve(run.training_entropy, "entropy H, nats", "cyan", half),
+        curve(run.first("train"), "training reward", "green", half),
     ]
     stacked: RenderableType = (
         Columns(charts, padding=(0, 1)) if 2 * half + 1 <= width else Group(*charts)
@@ -62,63 +60,70 @@ def frame(run: RunFolder, alarms: list[Alarm], *, width: int, quiet_s: float) ->
     return Group(progress(run), stacked, evaluation(run), *lines, metrics_table(run))
 
 
-def progress(run: RunFolder) -> RenderableType:
+def progress(run: Run) -> RenderableType:
     """Name, steps done, bar, elapsed time and time to go."""
-    done, planned = len(run.metrics), planned_steps(run.config)
-    elapsed = float(np.nansum(column(run.metrics, "time/step_s")))
+    done, planned = steps_done(run), planned_steps(run)
+    elapsed = clock(float(run.get("time/step_s").values.sum()))
     seed = f" seed {run.seed}" if run.seed is not None else ""
-    grid = Table.grid(padding=(0, 2))
     name = Text.assemble((run.arm, "bold"), (seed, "dim"))
+    grid = Table.grid(padding=(0, 2))
     if planned is None:
-        grid.add_row(name, f"step {done}", f"{clock(elapsed)} so far")
+        grid.add_row(name, f"step {done}", f"{elapsed} so far")
         return grid
-    if is_finished(run):
-        remaining = "finished"
-    else:
+    remaining = "finished"
+    if not is_finished(run):
         remaining = f"{clock((planned - done) * step_seconds(run))} to go"
     bar = ProgressBar(total=planned, completed=done, width=24)
     share = f"{100 * done / planned:.0f} %"
-    grid.add_row(name, f"step {done}/{planned}", bar, share, clock(elapsed), remaining)
+    grid.add_row(name, f"step {done}/{planned}", bar, share, elapsed, remaining)
     return grid
 
 
-def step_seconds(run: RunFolder) -> float:
+def steps_done(run: Run) -> int:
+    """Training steps that are over: the row of step s is written at the end of it."""
+    entropy = run.training_entropy
+    return int(entropy.steps[-1]) + 1 if len(entropy) else run.steps
+
+
+def step_seconds(run: Run) -> float:
     """Mean duration of the last steps; 0 where it was not logged."""
-    seconds = column(run.metrics, "time/step_s")
-    recent = seconds[np.isfinite(seconds)][-RECENT:]
+    recent = run.get("time/step_s").values[-RECENT:]
     return float(recent.mean()) if recent.size else 0.0
 
 
-def planned_steps(config: Mapping[str, object]) -> int | None:
-    """`steps` of config.toml, at the top or in one of its tables."""
-    tables = [config, *(value for value in config.values() if isinstance(value, Mapping))]
-    found = [table["steps"] for table in tables if isinstance(table.get("steps"), int)]
-    return found[0] if found and found[0] > 0 else None
+def planned_steps(run: Run) -> int | None:
+    """`steps` of config.toml."""
+    steps = run.config.get("steps")
+    return steps if isinstance(steps, int) and steps > 0 else None
 
 
-def is_finished(run: RunFolder) -> bool:
+def is_finished(run: Run) -> bool:
     """Whether every planned step was logged."""
-    planned = planned_steps(run.config)
-    return planned is not None and len(run.metrics) >= planned
+    planned = planned_steps(run)
+    return planned is not None and steps_done(run) >= planned
 
 
-def curve(run: RunFolder, key: str, title: str, style: str, width: int) -> Panel:
+def curve(series: Series | None, title: str, style: str, width: int) -> Panel:
     """A small chart of one metric with its range on the left."""
-    values = column(run.metrics, key)
-    values = values[np.isfinite(values)]
-    if values.size == 0:
+    if series is None or not len(series):
         return Panel("not logged", title=title, width=width, title_align="left")
+    values = series.values
     low, high = float(values.min()), float(values.max())
     labels = [f"{high:.3g}", *[""] * (CHART_HEIGHT - 2), f"{low:.3g}"]
     margin = max(map(len, labels))
     rows = sparkline(values, width - margin - 5, CHART_HEIGHT)
-    text = Text()
-    for label, row in zip(labels, rows, strict=True):
-        text.append(f"{label:>{margin}} ", style="dim")
-        text.append(row + "\n", style=style)
-    text.right_crop(1)
-    course = f"{title}  {values[0]:.3g} -> {values[-1]:.3g}"
-    return Panel(text, title=course, width=width, title_align="left")
+    lines = [
+        Text.assemble((f"{label:>{margin}} ", "dim"), (row, style))
+        for label, row in zip(labels, rows, strict=True)
+    ]
+    return Panel(
+        Group(*lines),
+        title=title,
+        subtitle=f"{values[0]:.3g} -> {values[-1]:.3g}",
+        width=width,
+        title_align="left",
+        subtitle_align="left",
+    )
 
 
 def sparkline(values: Array, width: int, height: int) -> list[str]:
@@ -134,42 +139,35 @@ def sparkline(values: Array, width: int, height: int) -> list[str]:
     ]
 
 
-def evaluation(run: RunFolder) -> RenderableType:
-    """The first and the latest evaluation of every data set, one line each."""
-    lines: list[str] = []
-    for source in run.sources:
-        rows = run.evaluated(source)
-        k = rows[-1].get("k", "k")
-        parts = [
-            f"{name} {100 * values[0]:.1f} -> {100 * values[-1]:.1f} %"
-            for key, name in (("reward/avg", f"avg@{k}"), ("reward/pass", f"pass@{k}"))
-            if np.isfinite(values := column(rows, key)).all()
-        ]
-        step = int(column(rows, "step")[-1])
-        lines.append(f"{source or 'evaluation'} at step {step}: " + ", ".join(parts))
-    return Text("\n".join(lines) if lines else "no evaluation yet", style="bold")
+def evaluation(run: Run) -> RenderableType:
+    """The first and the latest value of every evaluated reward."""
+    rewards = [*run.record.having("validation"), *run.record.having("pass@k")]
+    if not rewards:
+        return Text("no evaluation yet", style="dim")
+    lines = [
+        f"{run.name_of(series)}: {100 * series.values[0]:.1f} -> {100 * series.values[-1]:.1f} %"
+        f" at step {series.steps[-1]}"
+        for series in rewards
+    ]
+    return Text("   ".join(lines), style="bold")
 
 
-def metrics_table(run: RunFolder) -> Table:
+def metrics_table(run: Run) -> Table:
     """The logged metrics: at the start, over the last steps, and in the last step."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("metric")
     for name in ("first", f"mean of {RECENT}", "latest"):
         table.add_column(name, justify="right")
     for key, name in SHOWN.items():
-        values = column(run.metrics, key)
-        if not np.isfinite(values).any():
-            continue
-        recent = values[-RECENT:][np.isfinite(values[-RECENT:])]
-        mean = significant(float(recent.mean())) if recent.size else "-"
-        table.add_row(name, significant(float(values[0])), mean, significant(float(values[-1])))
+        values = run.get(key).values
+        if values.size:
+            numbers = (values[0], values[-RECENT:].mean(), values[-1])
+            table.add_row(name, *(significant(float(value)) for value in numbers))
     return table
 
 
 def significant(value: float) -> str:
-    """Four digits; a dash for a missing value."""
-    if not np.isfinite(value):
-        return "-"
+    """Four digits."""
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 

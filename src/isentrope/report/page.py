@@ -3,51 +3,49 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
+from itertools import starmap
 
 import numpy as np
 
 from isentrope import __version__
-from isentrope.report.arms import ENTROPY, Arm, group, law_of, pairs
+from isentrope.report.arms import Arm, group
 from isentrope.report.comparison import arm_sections
-from isentrope.report.figures import Section, run_sections, samples_of
-from isentrope.report.load import RunFolder, column, read_samples
-from isentrope.report.summary import (
-    MISSING,
-    PHASES,
-    ArmSummary,
-    Change,
-    arm_summary,
-    ceiling_text,
-    course,
-    verdict,
-)
-from isentrope.report.svg import Chart, Series, draw
+from isentrope.report.figures import PHASES, Section, run_sections, speed
+from isentrope.report.laws import Reading, early_fit, read_law, read_law_of_arm
+from isentrope.report.run_files import Run, load_samples
+from isentrope.report.summary import Change, arm_summary, ceiling_text, verdict
+from isentrope.report.svg import Chart, Trace, draw
 from isentrope.report.tokens import completions, pick
 
 __all__ = ["render"]
 
+MISSING = "\u2013"
 
-def render(runs: Sequence[RunFolder], *, samples: int = 12) -> str:
+
+def render(runs: Sequence[Run], *, samples: int = 12) -> str:
     """The HTML of a report with at most `samples` completions of each run (or arm)."""
     if len(runs) == 1:
         return run_page(runs[0], samples)
     return arms_page(group(runs), samples)
 
 
-def run_page(run: RunFolder, samples: int) -> str:
+def run_page(run: Run, samples: int) -> str:
     """The report of one run."""
-    law, reason = law_of(*pairs(run)[1:])
+    reading = read_law(run)
+    early = early_fit(reading)
     sentences = "".join(
         f"<p{alarm_class(sentence)}>{escape(sentence)}</p>"
-        for sentence in verdict(run, law, reason)
+        for sentence in verdict(run, reading, early)
     )
     seed = f", seed {run.seed}" if run.seed is not None else ""
     body = [
         f"<h1>{escape(run.arm)}</h1>",
-        f'<p class="sub">{escape(run.folder.name)}{seed}, {run.steps} steps</p>',
+        f'<p class="sub">{escape(run.path.name)}{seed}, {run.steps} steps; '
+        f"{escape(run.record.format)}</p>",
         f'<div class="verdict">{sentences}</div>',
-        tiles(run, None if law is None or not law.usable else ceiling_text(law), reason),
-        *sections(run_sections(run, law)),
+        tiles(run, reading),
+        notes(run),
+        *sections(run_sections(run, reading, early)),
         time_section(run),
         sample_section([("", run)], samples),
         f'<h2>Settings and environment</h2><div class="pairs">{settings(run.config, "config.toml")}'
@@ -58,14 +56,15 @@ def run_page(run: RunFolder, samples: int) -> str:
 
 def arms_page(arms: list[Arm], samples: int) -> str:
     """The report of several arms, or of several seeds of one."""
-    count = sum(len(arm.runs) for arm in arms)
     names = ", ".join(arm.name for arm in arms)
+    readings = [read_law_of_arm(arm) for arm in arms]
+    count = sum(len(arm.runs) for arm in arms)
     body = [
         f"<h1>{escape(names)}</h1>",
-        f'<p class="sub">{count} runs in {len(arms)} {"arm" if len(arms) == 1 else "arms"}. '
+        f'<p class="sub">{count} runs in {len(arms)} arm{"s" if len(arms) > 1 else ""}. '
         "Lines are means over the seeds, bands their range.</p>",
-        summary_table(arms),
-        *sections(arm_sections(arms)),
+        summary_table(arms, readings),
+        *sections(arm_sections(arms, readings)),
         sample_section([(arm.name, arm.runs[0]) for arm in arms], samples),
         differing_settings(arms),
     ]
@@ -91,23 +90,32 @@ def alarm_class(sentence: str) -> str:
     return ' class="alarm"' if sentence.startswith("Alarm") else ""
 
 
-def tiles(run: RunFolder, ceiling: str | None, reason: str) -> str:
+def tiles(run: Run, reading: Reading) -> str:
     """The four numbers that matter."""
-    k = samples_of(run.evaluated())
-    entropy, average = course(run, ENTROPY), course(run, "reward/avg")
-    passed = course(run, "reward/pass")
+    entropy, average, passed = map(Change.of, (run.entropy, run.reward, run.passed))
     lost = f"{100 * entropy.lost_share:.0f} % gone" if entropy.is_known else "not logged"
-    value, _, interval = (ceiling or MISSING).partition(" (")
+    ceiling, remark = MISSING, reading.reason
+    if reading.usable and reading.law is not None:
+        ceiling, _, remark = ceiling_text(reading.law).rstrip(")").partition(" (")
     return "".join(
         [
             '<div class="tiles">',
             tile("entropy H, nats", arrow(entropy, "{:.3f}", 1), lost),
-            tile(f"accuracy avg@{k}", arrow(average, "{:.1f} %", 100), gained(average)),
-            tile(f"pass@{k}", arrow(passed, "{:.1f} %", 100), gained(passed)),
-            tile("ceiling at H = 0", value, interval.rstrip(")") if ceiling else reason),
+            tile(
+                f"{run.metric(run.reward)}",
+                arrow(average, "{:.1f} %", 100),
+                gained(average),
+            ),
+            tile(run.metric(run.passed), arrow(passed, "{:.1f} %", 100), gained(passed)),
+            tile("ceiling at H = 0", ceiling, remark),
             "</div>",
         ]
     )
+
+
+def notes(run: Run) -> str:
+    """What the reader of the log skipped or wants known."""
+    return "".join(f'<p class="missing">Note: {escape(note)}.</p>' for note in run.record.notes)
 
 
 def tile(what: str, value: str, more: str) -> str:
@@ -156,87 +164,83 @@ def figure(chart: Chart) -> str:
     )
 
 
-def legend_entry(series: Series) -> str:
+def legend_entry(series: Trace) -> str:
     """Swatch and label."""
     color = "neutral" if series.color < 0 else f"c{series.color % 8}"
     return f'<span class="{color}"><i class="{series.kind}"></i>{escape(series.label)}</span>'
 
 
-def summary_table(arms: list[Arm]) -> str:
+def summary_table(arms: list[Arm], readings: list[Reading]) -> str:
     """One row an arm."""
-    k = samples_of(arms[0].runs[0].evaluated())
+    first = arms[0].runs[0]
     heads = [
-        "arm", "seeds", "steps", "H, nats", f"avg@{k}, %", f"pass@{k}, %", "a", "b",
-        "R<sup>2</sup>", "ceiling, %", "tokens selected, %", "minutes",
+        "seeds", "steps", "H, nats", f"{first.metric(first.reward)}, %",
+        f"{first.metric(first.passed)}, %", "a", "b", "R<sup>2</sup>", "ceiling, %",
+        "tokens selected, %", "minutes",
     ]  # fmt: skip
-    head = "".join(
-        f'<th class="number">{name}</th>' if index else f"<th>{name}</th>"
-        for index, name in enumerate(heads)
-    )
-    rows = "".join(summary_row(arm, arm_summary(arm)) for arm in arms)
+    head = "".join(f'<th class="number">{name}</th>' for name in heads)
+    rows = "".join(starmap(summary_row, zip(arms, readings, strict=True)))
     refused = "".join(
-        f"<p>{escape(one.name)}: no ceiling; {escape(one.reason)}.</p>"
-        for one in map(arm_summary, arms)
-        if one.law is None or not one.law.usable
+        f"<p>{escape(arm.name)}: no ceiling; {escape(reading.reason)}.</p>"
+        for arm, reading in zip(arms, readings, strict=True)
+        if not reading.usable
     )
     return (
-        f'<div class="scroll"><table class="summary"><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll"><table class="summary"><thead><tr><th>arm</th>{head}</tr></thead>'
         f'<tbody>{rows}</tbody></table></div><div class="missing">{refused}</div>'
     )
 
 
-def summary_row(arm: Arm, one: ArmSummary) -> str:
+def summary_row(arm: Arm, reading: Reading) -> str:
     """The cells of one arm."""
-    law = one.law
-    fitted = [f"{law.a:.3f}", f"{law.b:.3f}", f"{law.r2:.2f}"] if law is not None else [MISSING] * 3
+    one, law = arm_summary(arm), reading.law
+    fitted = [law.a, law.b, law.r2] if law is not None else [np.nan] * 3
+    ceiling = law.ceiling if law is not None and reading.usable else np.nan
     cells = [
-        str(one.seeds),
+        str(len(arm.runs)),
         str(one.steps),
         arrow(one.entropy, "{:.3f}", 1),
         arrow(one.average, "{:.1f}", 100),
         arrow(one.passed, "{:.1f}", 100),
-        *fitted,
-        f"{100 * law.ceiling:.1f}" if law is not None and law.usable else MISSING,
+        *(fixed(value, digits) for value, digits in zip(fitted, (3, 3, 2), strict=True)),
+        fixed(100 * ceiling, 1),
         fixed(100 * one.selected_fraction, 2),
         fixed(one.minutes, 1),
     ]
-    name = f'<th class="c{arm.color % 8}"><i class="swatch"></i>{escape(one.name)}</th>'
+    name = f'<th class="c{arm.color % 8}"><i class="swatch"></i>{escape(arm.name)}</th>'
     return f"<tr>{name}{''.join(f'<td class=number>{cell}</td>' for cell in cells)}</tr>"
 
 
-def time_section(run: RunFolder) -> str:
-    """Time by phase with its share as a bar."""
-    seconds = {phase: float(np.nansum(column(run.metrics, f"time/{phase}_s"))) for phase in PHASES}
-    total = float(np.nansum(column(run.metrics, "time/step_s"))) or sum(seconds.values())
-    if total <= 0:
+def time_section(run: Run) -> str:
+    """Time by phase, over steps and in all."""
+    seconds = {label: float(run.get(key).values.sum()) for key, (label, _) in PHASES.items()}
+    steps = len(run.get("time/step_s"))
+    total = max(float(run.get("time/step_s").values.sum()), sum(seconds.values()))
+    if not steps or total <= 0:
         return '<p class="missing">Not logged: time by phase.</p>'
-    seconds["other"] = max(total - sum(seconds.values()), 0.0)
-    steps = len(run.metrics)
+    seconds["other"] = total - sum(seconds.values())
     rows = "".join(
         f'<tr><th>{phase}</th><td class="number">{spent / 60:.1f}</td>'
         f'<td class="number">{spent / steps:.2f}</td><td class="number">{100 * spent / total:.0f} %</td>'
-        f'<td><i class="bar" style="width:{120 * spent / total:.0f}px"></i></td></tr>'
+        f'<td class="bars"><i class="bar" style="width:{100 * spent / total:.1f}%"></i></td></tr>'
         for phase, spent in seconds.items()
     )
-    tokens = column(run.metrics, "tokens_per_s")
-    rate = (
-        f", {np.nanmedian(tokens):,.0f} tokens per second (median)"
-        if np.isfinite(tokens).any()
-        else ""
-    )
+    tokens = run.get("tokens_per_s").values
+    rate = f", {np.median(tokens):,.0f} tokens per second (median)" if tokens.size else ""
     return (
-        f'<h2>Time by phase</h2><div class="figures">{figure(speed(run))}<figure><table><thead><tr>'
-        '<th>phase</th><th class="number">minutes</th><th class="number">s per step</th>'
-        f'<th class="number">share</th><th></th></tr></thead><tbody>{rows}</tbody></table>'
+        f'<h2>Time</h2><div class="figures">{figure(speed(run))}<figure><h3>Time by phase</h3>'
+        '<table class="summary"><thead><tr><th>phase</th><th class="number">minutes</th>'
+        '<th class="number">s per step</th><th class="number">share</th><th></th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
         f"<figcaption>{total / 60:.1f} minutes in all{rate}.</figcaption></figure></div>"
     )
 
 
-def sample_section(named: Sequence[tuple[str, RunFolder]], count: int) -> str:
+def sample_section(named: Sequence[tuple[str, Run]], count: int) -> str:
     """Coloured completions of each run, or a line that says that there are none."""
     parts: list[str] = []
     for index, (name, run) in enumerate(named):
-        rows = pick(read_samples(run.folder), count)
+        rows = pick(load_samples(run), count)
         content = (
             completions(rows, f"{index}")
             if rows

@@ -6,15 +6,15 @@ import numpy as np
 
 from isentrope.law.fit import Law
 from isentrope.report.alarms import entropy_alarms
-from isentrope.report.arms import ENTROPY, Arm, law_of, over_seeds, pairs, start_and_end
-from isentrope.report.figures import samples_of
-from isentrope.report.load import Rows, RunFolder, column
+from isentrope.report.arms import Arm
+from isentrope.report.laws import EarlyFit, Reading
+from isentrope.report.run_files import Run
 from isentrope.report.svg import Array
+from isentrope.runs import Series
 
-__all__ = ["ArmSummary", "Change", "arm_law", "arm_summary", "ceiling_text", "course", "verdict"]
+__all__ = ["ArmSummary", "Change", "arm_summary", "ceiling_text", "verdict"]
 
-MISSING = "\u2013"
-PHASES = ("rollout", "verify", "update", "evaluate")
+SPACE = "\u00a0"  # keeps a number and its unit on one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,13 @@ class Change:
 
     start: float
     end: float
+
+    @classmethod
+    def of(cls, series: Series) -> "Change":
+        """The first and the last value of a series."""
+        if not len(series):
+            return cls(np.nan, np.nan)
+        return cls(float(series.values[0]), float(series.values[-1]))
 
     @property
     def is_known(self) -> bool:
@@ -39,140 +46,113 @@ class Change:
 class ArmSummary:
     """One row of the table of arms; means over the seeds."""
 
-    name: str
-    seeds: int
     steps: int
     entropy: Change
     average: Change
     passed: Change
-    law: Law | None
-    reason: str
     selected_fraction: float
     minutes: float
 
 
-def verdict(run: RunFolder, law: Law | None, reason: str) -> list[str]:
-    """What happened in a run: one sentence each on entropy, accuracy, the law and the alarms."""
-    sentences = [entropy_sentence(run), reward_sentence(run), law_sentence(law, reason)]
-    alarms = entropy_alarms(column(run.metrics, "step"), column(run.metrics, ENTROPY))
-    sentences += [f"Alarm: {alarm.text}." for alarm in alarms]
-    if run.is_torn:
+def verdict(run: Run, reading: Reading, early: EarlyFit | None) -> list[str]:
+    """What happened in a run: a sentence each on entropy, reward, law, forecast, and alarms."""
+    training = run.training_entropy
+    alarms = entropy_alarms(training.steps, training.values)
+    sentences = [
+        *(f"Alarm: {alarm.text}." for alarm in alarms),
+        entropy_sentence(run),
+        reward_sentence(run),
+        law_sentence(reading),
+    ]
+    if early is not None and reading.usable:
         sentences.append(
-            "The last line of a log is unfinished and was left out: the run was cut off."
+            f"The law of the first {early.points} points, to step {early.last_step}, foresaw the "
+            f"others to {percent(early.rmse)} (root mean squared error)."
         )
-    return [sentence for sentence in sentences if sentence]
+    return sentences
 
 
-def course(run: RunFolder, key: str) -> Change:
-    """Start and end of an evaluated quantity; of the training metrics where it was not evaluated."""
-    change = Change(*start_and_end(run.evaluated(), key))
-    return change if change.is_known else Change(*start_and_end(run.metrics, key))
-
-
-def entropy_sentence(run: RunFolder) -> str:
+def entropy_sentence(run: Run) -> str:
     """How much entropy is gone, and when half of that was gone."""
-    entropy = course(run, ENTROPY)
+    entropy = Change.of(run.entropy)
     if not entropy.is_known:
         return "Entropy was not logged."
     what = f"from {entropy.start:.3f} to {entropy.end:.3f} nats in {run.steps} steps"
     if entropy.lost_share < 0:
-        return f"Entropy rose {what} ({-100 * entropy.lost_share:.0f}\u00a0% more)."
-    half = half_loss_step(run, entropy)
-    when = f"; half of the loss came by step {half}" if half is not None else ""
-    return f"Entropy fell {what}: {100 * entropy.lost_share:.0f}\u00a0% is gone{when}."
+        return f"Entropy rose {what}: {percent(-entropy.lost_share, 0)} more."
+    half = half_loss_step(run.entropy, entropy)
+    when = f", half of the loss by step {half}" if half is not None else ""
+    return f"Entropy fell {what}: {percent(entropy.lost_share, 0)} is gone{when}."
 
 
-def half_loss_step(run: RunFolder, entropy: Change) -> int | None:
-    """The first step at which half of the loss had happened; None for a loss under a tenth."""
+def half_loss_step(series: Series, entropy: Change) -> int | None:
+    """The first measured step at which half of the loss was past; None for a loss under a tenth."""
     if entropy.lost_share < 0.1:
         return None
-    step, values = column(run.metrics, "step"), column(run.metrics, ENTROPY)
-    below = np.flatnonzero(values <= (entropy.start + entropy.end) / 2)
-    return int(step[below[0]]) if below.size else None
+    below = series.values <= (entropy.start + entropy.end) / 2
+    return int(series.steps[below.argmax()])
 
 
-def reward_sentence(run: RunFolder) -> str:
-    """Accuracy and pass@k, from and to."""
-    rows = run.evaluated()
-    average, passed = course(run, "reward/avg"), course(run, "reward/pass")
-    k = samples_of(rows)
+def reward_sentence(run: Run) -> str:
+    """Reward and pass@k, from and to."""
+    average, passed = Change.of(run.reward), Change.of(run.passed)
     if not average.is_known:
-        training = Change(*start_and_end(run.metrics, "reward/mean"))
-        if not training.is_known:
-            return "No reward was logged."
-        return f"No evaluation was logged; the training reward went {span(training)}."
-    where = f" on {run.sources[0]}" if run.sources and run.sources[0] else ""
-    text = f"Accuracy{where} (avg@{k}) went {span(average)}"
+        return "No reward was logged."
+    what = "Accuracy" if run.first("validation") else "Nothing was validated; the training reward"
+    source = run.reward.meaning.source if run.reward.meaning else ""
+    where = f" on {source} ({run.metric(run.reward)})" if source else ""
+    text = f"{what}{where} went {span(average)}"
     if passed.is_known:
-        text += f", pass@{k} {span(passed)}"
+        text += f", {run.metric(run.passed)} {span(passed)}"
         if average.end > average.start and passed.end < passed.start:
             text += ": better on average, fewer problems within reach"
     return text + "."
 
 
-def law_sentence(law: Law | None, reason: str) -> str:
+def law_sentence(reading: Reading) -> str:
     """The law's verdict; a ceiling only where the law can be used."""
+    law = reading.law
     if law is None:
-        return f"The law R = -a exp(H) + b was not fitted: {reason}."
-    if not law.usable:
-        return f"The law R = -a exp(H) + b {law.verdict}: {reason}. No ceiling is given."
+        return f"The law R = -a exp(H) + b was not fitted: {reading.reason}."
+    if not reading.usable:
+        return f"No ceiling is given: {reading.reason}."
     return (
-        f"The law R = {-law.a:.3f} exp(H) + {law.b:.3f} {law.verdict} (R2 {law.r2:.2f}): "
-        f"when all entropy is spent, accuracy ends at {ceiling_text(law)}."
+        f"The law R = -{law.a:.3f} exp(H) + {law.b:.3f} {law.verdict} (R2 {law.r2:.2f}): with all "
+        f"entropy spent, accuracy would be {ceiling_text(law)}."
     )
 
 
 def ceiling_text(law: Law) -> str:
     """The ceiling with its interval, in percent."""
-    text = f"{100 * law.ceiling:.1f}\u00a0%"
     if law.ceiling_interval is None:
-        return text
+        return percent(law.ceiling)
     low, high = law.ceiling_interval
-    return f"{text} ({100 * law.level:.0f}\u00a0% interval {100 * low:.1f} to {100 * high:.1f})"
+    interval = f"{percent(law.level, 0)} interval {100 * low:.1f} to {100 * high:.1f}"
+    return f"{percent(law.ceiling)} ({interval})"
 
 
 def arm_summary(arm: Arm) -> ArmSummary:
     """The numbers of one arm."""
-    law, reason = law_of(*arm_law_points(arm))
     return ArmSummary(
-        name=arm.name,
-        seeds=len(arm.runs),
         steps=max(run.steps for run in arm.runs),
-        entropy=mean_change(arm, ENTROPY),
-        average=mean_change(arm, "reward/avg"),
-        passed=mean_change(arm, "reward/pass"),
-        law=law,
-        reason=reason,
-        selected_fraction=mean([mean(column(r.metrics, "selected/fraction")) for r in arm.runs]),
+        entropy=mean_change([run.entropy for run in arm.runs]),
+        average=mean_change([run.reward for run in arm.runs]),
+        passed=mean_change([run.passed for run in arm.runs]),
+        selected_fraction=mean([mean(run.get("selected/fraction").values) for run in arm.runs]),
         minutes=mean([minutes(run) for run in arm.runs]),
     )
 
 
-def arm_law(arm: Arm) -> tuple[Array, Array, Law | None]:
-    """H, R and law of an arm."""
-    entropy, reward = arm_law_points(arm)
-    return entropy, reward, law_of(entropy, reward)[0]
-
-
-def arm_law_points(arm: Arm) -> tuple[Array, Array]:
-    """H and R of an arm in order of step, averaged over its seeds."""
-    tables: list[Rows] = [
-        [{"step": s, "H": h, "R": r} for s, h, r in zip(*pairs(run), strict=True)]
-        for run in arm.runs
-    ]
-    return over_seeds(tables, "H").mean, over_seeds(tables, "R").mean
-
-
-def mean_change(arm: Arm, key: str) -> Change:
+def mean_change(series: list[Series]) -> Change:
     """Mean start and mean end over the seeds."""
-    changes = [course(run, key) for run in arm.runs]
+    changes = [Change.of(one) for one in series]
     return Change(mean([one.start for one in changes]), mean([one.end for one in changes]))
 
 
-def minutes(run: RunFolder) -> float:
+def minutes(run: Run) -> float:
     """Wall time of the logged steps."""
-    seconds = column(run.metrics, "time/step_s")
-    return float(np.nansum(seconds)) / 60 if np.isfinite(seconds).any() else np.nan
+    seconds = run.get("time/step_s").values
+    return float(seconds.sum()) / 60 if seconds.size else np.nan
 
 
 def mean(values: Array | list[float]) -> float:
@@ -183,4 +163,9 @@ def mean(values: Array | list[float]) -> float:
 
 def span(change: Change) -> str:
     """Two percentages."""
-    return f"from {100 * change.start:.1f}\u00a0% to {100 * change.end:.1f}\u00a0%"
+    return f"from {percent(change.start)} to {percent(change.end)}"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """A fraction in percent."""
+    return f"{100 * value:.{digits}f}{SPACE}%"

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Chart", "Mark", "Scale", "Series", "draw", "number"]
+__all__ = ["Array", "Chart", "Mark", "Scale", "Trace", "draw", "number"]
 
 Array = NDArray[np.float64]
 Kind = Literal["line", "dashed", "dots", "faint"]
@@ -23,8 +23,8 @@ DOT_RADIUS = 2.6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
-    """One line or cloud of points; `low` and `high` add a band around it."""
+class Trace:
+    """One line or cloud of points of a chart; `low` and `high` add a band around it."""
 
     label: str
     x: Array
@@ -59,7 +59,7 @@ class Chart:
     title: str
     x_label: str
     y_label: str
-    series: tuple[Series, ...]
+    series: tuple[Trace, ...]
     note: str = ""
     """How to read it, one or two sentences below the figure."""
     marks: tuple[Mark, ...] = ()
@@ -209,7 +209,7 @@ def draw_mark(mark: Mark, x_scale: Scale, y_scale: Scale) -> str:
     return f'<g class="marked {color(mark.color)}"><path class="mark" d="{path}"/>{text}</g>'
 
 
-def draw_band(series: Series, x_scale: Scale, y_scale: Scale) -> str:
+def draw_band(series: Trace, x_scale: Scale, y_scale: Scale) -> str:
     """The filled area between `low` and `high`, or nothing."""
     if series.low is None or series.high is None:
         return ""
@@ -221,7 +221,7 @@ def draw_band(series: Series, x_scale: Scale, y_scale: Scale) -> str:
     return f'<polygon class="band {color(series.color)}" points="{edge}"/>'
 
 
-def draw_series(series: Series, x_scale: Scale, y_scale: Scale) -> str:
+def draw_series(series: Trace, x_scale: Scale, y_scale: Scale) -> str:
     """The line or the dots of a series."""
     if series.is_empty:
         return ""

@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 from isentrope.errors import DataError
-from isentrope.report.load import Row, Rows
+from isentrope.report.run_files import Table
 from isentrope.report.svg import Array
 
 __all__ = ["completions", "pick"]
@@ -40,7 +40,7 @@ class Paint:
     covariance: float
 
 
-def completions(rows: Rows, name: str) -> str:
+def completions(rows: Sequence[Table], name: str) -> str:
     """The HTML of some completions, with one switch for all; `name` is unique on the page."""
     read = [read_completion(row) for row in rows]
     paint = Paint(
@@ -64,9 +64,9 @@ def completions(rows: Rows, name: str) -> str:
     )
 
 
-def pick(rows: Rows, count: int) -> list[Row]:
+def pick(rows: Sequence[Table], count: int) -> list[Table]:
     """At most `count` completions, spread evenly over the first, middle and last sampled step."""
-    by_step: dict[object, list[Row]] = {}
+    by_step: dict[object, list[Table]] = {}
     for row in rows:
         by_step.setdefault(row.get("step"), []).append(row)
     steps = list(by_step)
@@ -76,7 +76,7 @@ def pick(rows: Rows, count: int) -> list[Row]:
     return picked[:count]
 
 
-def read_completion(row: Row) -> Completion:
+def read_completion(row: Table) -> Completion:
     """The completion of a row; DataError where its lists disagree in length."""
     tokens = row.get("tokens")
     if not isinstance(tokens, list):
@@ -95,7 +95,7 @@ def read_completion(row: Row) -> Completion:
     )
 
 
-def per_token(row: Row, key: str, length: int) -> Array:
+def per_token(row: Table, key: str, length: int) -> Array:
     """The values of one list, NaN where it or an item is missing."""
     values = row.get(key)
     if values is None:
@@ -109,7 +109,7 @@ def per_token(row: Row, key: str, length: int) -> Array:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def scalar(row: Row, key: str) -> float:
+def scalar(row: Table, key: str) -> float:
     """One number, NaN where it is missing."""
     value = row.get(key)
     return float(value) if isinstance(value, int | float) else np.nan
