@@ -1,1 +1,7 @@
-"""Run logs, our own and those of other trainers, read into one record. Needs numpy only."""
+"""Logs of reinforcement learning runs, read into one canonical form. Needs numpy only."""
+
+from isentrope.runs.pairing import Pairs, pair
+from isentrope.runs.read import read_run, read_runs
+from isentrope.runs.record import Meaning, Record, Series
+
+__all__ = ["Meaning", "Pairs", "Record", "Series", "pair", "read_run", "read_runs"]
