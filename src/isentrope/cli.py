@@ -19,6 +19,11 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     # name: (module of isentrope.commands, what it does)
     "train": ("train", "train a model with entropy control, into a run folder"),
+    "compare": ("compare", "train several recipes and seeds side by side; one table at the end"),
+    "fit": ("fit", "fit R = -a e^H + b to a run log of any trainer; forecast its end"),
+    "report": ("report", "one HTML page about a run, or about several arms and seeds"),
+    "watch": ("watch", "follow a run folder in the terminal"),
+    "doctor": ("doctor", "check the installation, and say what to run next"),
 }
 
 USAGE_ERROR = 2

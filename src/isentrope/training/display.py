@@ -1,6 +1,6 @@
 """What a person sees of a run while it goes: a progress bar, or one line an evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from isentrope.config import TrainConfig
+from isentrope.training.arms import ArmRun
 
-__all__ = ["Display"]
+__all__ = ["Display", "follow"]
 
 
 class Display:
@@ -17,15 +18,7 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[state]}"),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        self.progress = progress_bars(console)
         self.bar = self.progress.add_task("run", total=None, state="")
         self.steps = 0
 
@@ -52,8 +45,7 @@ class Display:
 
     def step(self, metrics: Mapping[str, float]) -> None:
         """Moves the bar, with entropy and reward on it."""
-        state = f"H {metrics['entropy/token_mean']:.3f}  reward {metrics['reward/mean']:.3f}"
-        self.progress.update(self.bar, advance=1, state=state)
+        self.progress.update(self.bar, advance=1, state=state(metrics))
 
     def evaluation(self, row: Mapping[str, float | str]) -> None:
         """One line."""
@@ -62,6 +54,39 @@ class Display:
             f"step {row['step']:>5} of {self.steps}  H {row['entropy/token_mean']:.4f}  "
             f"avg@{k} {row['reward/avg']:.3f}  pass@{k} {row['reward/pass']:.3f}"
         )
+
+
+def follow(runs: Sequence[ArmRun], states: Iterable[list[ArmRun]], console: Console) -> None:
+    """Shows a bar for each run of a comparison while they go, and a line when one ends."""
+    bars = progress_bars(console)
+    tasks = {run: bars.add_task(run.label, total=run.config.steps, state="") for run in runs}
+    unfinished = set(runs)
+    with bars:
+        for left in states:
+            for run in [run for run in tasks if run in unfinished]:
+                if row := run.progress():
+                    bars.update(tasks[run], completed=row["step"] + 1, state=state(row))
+                if run not in left:
+                    unfinished.remove(run)
+                    console.print(f"{run.label}: done, {run.config.steps} steps")
+
+
+def progress_bars(console: Console) -> Progress:
+    """Bars with the state of a run behind them; nothing where there is no terminal."""
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[state]}"),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def state(metrics: Mapping[str, float]) -> str:
+    """Entropy and reward of a step."""
+    return f"H {metrics['entropy/token_mean']:.3f}  reward {metrics['reward/mean']:.3f}"
 
 
 def objective_line(config: TrainConfig) -> str:

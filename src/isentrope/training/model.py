@@ -13,6 +13,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from isentrope.config import ModelConfig
 from isentrope.errors import ConfigError
@@ -21,6 +22,8 @@ from isentrope.models import builtin_path
 __all__ = ["LanguageModel", "load_model", "pick_device"]
 
 BUILTIN = "builtin:"
+
+disable_progress_bar()  # ours shows the run; a bar for each file that is read would break it up
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class LanguageModel:
     tokenizer: PreTrainedTokenizerBase
     eos_ids: Tensor
     pad_id: int
+    cache_keyword: str
+    """Name of the cache argument: `past_key_values`, renamed `cache` in transformers 5."""
 
     @property
     def device(self) -> torch.device:
@@ -47,7 +52,7 @@ class LanguageModel:
         cache: DynamicCache | None = None,
     ) -> Tensor:
         """Logits (B, last, V) after each of the last `last` tokens; a cache is filled in place."""
-        keywords = {} if cache is None else {cache_keyword(self.network): cache}
+        keywords = {} if cache is None else {self.cache_keyword: cache}
         return self.network(
             input_ids=tokens,
             attention_mask=attention,
@@ -83,11 +88,13 @@ def load_model(config: ModelConfig) -> LanguageModel:
     torch.nn.Module.to(network, device).eval()
     eos_ids = end_of_sequence(network, tokenizer)
     pad = tokenizer.pad_token_id
+    parameters = inspect.signature(network.forward).parameters
     return LanguageModel(
         network=network,
         tokenizer=tokenizer,
         eos_ids=torch.tensor(eos_ids, device=network.device),
         pad_id=eos_ids[0] if pad is None else pad,
+        cache_keyword="cache" if "cache" in parameters else "past_key_values",
     )
 
 
@@ -127,10 +134,3 @@ def end_of_sequence(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
             "the model names no end-of-sequence token; set eos_token_id in generation_config.json"
         )
     return ends
-
-
-def cache_keyword(network: PreTrainedModel) -> str:
-    """The name of the cache argument: `past_key_values`, renamed `cache` in transformers 5."""
-    return (
-        "cache" if "cache" in inspect.signature(network.forward).parameters else "past_key_values"
-    )

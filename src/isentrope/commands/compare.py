@@ -1,0 +1,67 @@
+"""`isentrope compare RECIPE...`: several arms and seeds side by side, one table at the end."""
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from isentrope.config import load_config
+from isentrope.errors import ConfigError
+
+__all__ = ["Options", "run"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Train each recipe with each seed, in parallel processes, and compare the results."""
+
+    recipes: tyro.conf.Positional[tuple[Path, ...]]
+    """TOML files, one an arm."""
+    out: Path = Path("runs/compare")
+    """Folder for the run folders and the report."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds of each arm."""
+    jobs: int = 0
+    """Processes at once; 0 is one a core. One more than the cores keeps them busy to the end."""
+    steps: int | None = None
+    """Steps of every run, in place of the recipe's."""
+
+    def __post_init__(self) -> None:
+        if not self.recipes:
+            raise ConfigError("give at least one recipe: isentrope compare recipes/*.toml")
+        if self.jobs < 0:
+            raise ConfigError(f"jobs is {self.jobs}; give 1 or more, or 0 for one a core")
+
+
+def run(options: Options) -> int:
+    """Runs the comparison; returns the exit code."""
+    from rich.console import Console
+
+    from isentrope.report.page import render
+    from isentrope.report.run_files import load_runs
+    from isentrope.report.terminal import arms_table, law_lines
+    from isentrope.training.arms import plan, run_all
+    from isentrope.training.display import follow
+
+    console = Console(highlight=False)
+    runs = plan(
+        [
+            dataclasses.replace(config, seed=seed, steps=options.steps or config.steps)
+            for config in map(load_config, options.recipes)
+            for seed in options.seeds
+        ],
+        options.out,
+    )
+    jobs = options.jobs or os.cpu_count() or 1
+    console.print(f"{len(runs)} runs, {min(jobs, len(runs))} at once, into {options.out}")
+    follow(runs, run_all(runs, jobs), console)
+    finished = load_runs(run.folder for run in runs)
+    console.print(arms_table(finished))
+    for line in law_lines(finished):
+        console.print(line)
+    page = options.out / "report.html"
+    page.write_text(render(finished), encoding="utf-8")
+    console.print(f"report: {page}; next: isentrope fit {runs[0].folder} --until 0.25")
+    return 0
