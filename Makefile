@@ -5,8 +5,12 @@ BIN := .venv/bin
 
 .PHONY: demo test lint format clean
 
+# Three runs for two cores: three processes at once keep both busy to the end.
 demo: .venv/.installed
-	$(BIN)/isentrope --help
+	rm -rf runs/demo
+	$(BIN)/isentrope compare recipes/countdown.toml recipes/countdown-clip-cov.toml \
+		recipes/countdown-kl-cov.toml --out runs/demo --jobs 3
+	$(BIN)/isentrope fit runs/demo/grpo-seed0 --until 0.25
 
 test: lint
 	$(BIN)/python -m pytest

@@ -123,6 +123,7 @@ def write_recipe(tmp_path: Path, text: str) -> str:
         ("extends = 'recipe.toml'", [], "leads back to the file itself"),
         ("", ["--steps", "0"], "steps is 0"),
         ("[model]\npath = 'builtin:chess'", [], "builtin:countdown"),
+        ("[evaluation]\nproblems = 100000", [], "test problems; lower it"),
         ("[model]\ndevice = 'tpu9'", [], "tpu9"),
     ],
 )

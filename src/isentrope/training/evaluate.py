@@ -1,15 +1,16 @@
 """Reward and entropy of one set of weights, on held-out problems."""
 
 from isentrope.config import TrainConfig
+from isentrope.errors import ConfigError
 from isentrope.evaluation.estimators import bootstrap_interval, pass_at_k
 from isentrope.objective.masking import masked_mean, sequence_means
-from isentrope.tasks.problem import Task
+from isentrope.tasks.problem import Problem, Task
 from isentrope.training.experience import score
 from isentrope.training.model import LanguageModel
 from isentrope.training.sampler import sample
 from isentrope.training.streams import stream
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "held_out"]
 
 
 def evaluate(
@@ -20,7 +21,7 @@ def evaluate(
     The random numbers are the same at every step, so two evaluations differ by the weights only.
     """
     settings = config.evaluation
-    problems = list(task.test())[: settings.problems]
+    problems = held_out(task, settings.problems)
     rollout = sample(
         model,
         [model.encode(problem.prompt) for problem in problems],
@@ -49,3 +50,14 @@ def evaluate(
         "length/mean": rollout.mask.sum(-1).float().mean().item(),
         "truncated": rollout.truncated.float().mean().item(),
     }
+
+
+def held_out(task: Task, count: int) -> list[Problem]:
+    """The first test problems, or a ConfigError where there are not so many."""
+    problems = list(task.test())
+    if len(problems) < count:
+        raise ConfigError(
+            f"evaluation.problems is {count}, but {task.name} has {len(problems)} test problems; "
+            "lower it, or give the task more"
+        )
+    return problems[:count]

@@ -11,7 +11,7 @@ from isentrope.tasks.problem import Task
 from isentrope.tasks.registry import make_task
 from isentrope.training.checkpoint import latest_checkpoint, load_optimizer, save_checkpoint
 from isentrope.training.display import Display
-from isentrope.training.evaluate import evaluate
+from isentrope.training.evaluate import evaluate, held_out
 from isentrope.training.experience import collect, scored_tokens
 from isentrope.training.model import load_model
 from isentrope.training.objective import Objective, make_objective
@@ -28,6 +28,7 @@ def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> 
         torch.set_num_threads(config.threads)
     objective = make_objective(config.objective)
     task = make_task(config.task.name, seed=config.seed, options=config.task.options)
+    held_out(task, config.evaluation.problems)  # too few: say so now, not after hours
     folder = RunFolder.open(out, config, resume=resume)
     first, learner = prepare(config, objective, folder)
     folder.begin(config, first)
