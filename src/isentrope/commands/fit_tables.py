@@ -67,7 +67,7 @@ def fits_table(study: Study) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     level = next((f"{fit.law.level:.0%}" for fit in study.fits if fit.law), "")
     table.add_column(f"ceiling ({level})", no_wrap=True)
-    table.add_column("law", no_wrap=True)
+    table.add_column("law", no_wrap=True, min_width=len(Verdict.UNKNOWN))
     for fit in study.fits:
         table.add_row(escape(fit.pairs.reward.key), *law_cells(fit.law))
         if fit.by_step:
@@ -85,9 +85,14 @@ def law_cells(law: Law | None) -> list[str]:
         f"{law.a:.3f}",
         f"{law.b:.3f}",
         f"{law.r2:.3f}",
-        f"{law.ceiling:.3f} ({interval(law.ceiling_interval)})" if law.usable else "-",
+        f"{law.ceiling:.3f} {plus_minus(law.ceiling_interval)}" if law.usable else "-",
         f"[{colour}]{law.verdict}[/{colour}]",
     ]
+
+
+def plus_minus(bounds: tuple[float, float] | None) -> str:
+    """Half the width of a symmetric interval."""
+    return f"+- {(bounds[1] - bounds[0]) / 2:.3f}" if bounds else ""
 
 
 def interval(bounds: tuple[float, float] | None, digits: int = 3) -> str:
