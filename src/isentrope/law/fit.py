@@ -218,4 +218,4 @@ def robust_line(entropy: Array, reward: Array) -> Line:
     if not apart.any():  # thinned to points of one entropy
         return least_squares(np.exp(entropy), reward)
     slope = float(np.median((y[second] - y[first])[apart] / run[apart]))
-    return Line(a=-slope, b=float(np.median(reward - slope * np.exp(entropy))))
+    return Line(a=0.0 - slope, b=float(np.median(reward - slope * np.exp(entropy))))

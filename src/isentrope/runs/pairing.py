@@ -40,6 +40,8 @@ def pair(
     record: Record, *, entropy: str | None = None, reward: str | None = None, by: By = "policy"
 ) -> Pairs:
     """The pairs of a run: of the keys given, or of its first validation reward, else train reward."""
+    if not entropy and not record.having("entropy"):
+        raise DataError(no_entropy(record))
     rewards = choose_rewards(record)
     chosen = find(record, reward) if reward else (rewards[-1] if rewards else None)
     if chosen is None:
