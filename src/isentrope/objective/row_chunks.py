@@ -32,8 +32,6 @@ class RowChunks:
     """Rows of each piece, for each of the tensor's matrices."""
     kept: list[bool]
     """For each piece, in order, whether it is a chunk to compute; False in a gap."""
-    largest: int
-    """Rows in the largest chunk."""
     whole: bool
     """Whether all leading dimensions are one matrix."""
 
@@ -48,7 +46,6 @@ class RowChunks:
         return cls(
             sizes=[[size for size, _ in pieces] for pieces in cuts],
             kept=[flag for pieces in cuts for _, flag in pieces],
-            largest=max((size for pieces in cuts for size, flag in pieces if flag), default=0),
             whole=whole,
         )
 

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from isentrope.errors import ConfigError
+from isentrope.kernels import has_kernels
+from isentrope.objective.row_chunks import RowChunks
 
 __all__ = [
     "LogitTransform",
@@ -23,9 +25,9 @@ __all__ = [
     "RowGradients",
     "Scratch",
     "StatsContext",
-    "gradient_of_chunk",
-    "moments_of_chunk",
+    "moments_of_rows",
     "sum_dtype",
+    "write_gradient",
 ]
 
 LN2 = math.log(2)
@@ -75,23 +77,27 @@ class LogitTransform:
         """dy / du, without the derivative of tanh."""
         return (self.scale or 1.0) / self.temperature
 
-    def bound(self, logits: Tensor, out: Tensor | None = None) -> Tensor:
+    def bound(self, logits: Tensor, scratch: "Scratch") -> Tensor:
         """The logits in the format of the sums, and tanh(inner u) of them where there is a cap."""
-        wide = sum_dtype(logits.dtype)
+        if self.softcap is None and logits.dtype == sum_dtype(logits.dtype):
+            return logits
+        bounded = scratch.like(logits, "bounded").copy_(logits)  # the fp32 upcast
         if self.softcap is None:
-            if logits.dtype == wide:
-                return logits
-            return logits.to(wide) if out is None else out.copy_(logits)  # the fp32 upcast
-        bounded = torch.mul(logits.to(wide), self.inner, out=out).tanh_()
-        return bounded.masked_fill_(logits == -torch.inf, -torch.inf)
+            return bounded
+        forbidden = logits == -torch.inf
+        return bounded.mul_(self.inner).tanh_().masked_fill_(forbidden, -torch.inf)
 
     def distance(self, bounded: Tensor, offset: Tensor, out: Tensor | None = None) -> Tensor:
         """d = y / ln 2 + offset of bounded logits: factors of 2 below the likeliest token."""
         return torch.add(offset, bounded, alpha=self.outer / LN2, out=out)
 
     def policy_logits(self, logits: Tensor) -> Tensor:
-        """y, the logits of the policy."""
-        return self.bound(logits) * self.outer
+        """y, the logits of the policy, as an ordinary differentiable expression."""
+        wide = logits.to(sum_dtype(logits.dtype))
+        if self.softcap is not None:
+            bounded = torch.tanh(wide * self.inner)
+            wide = bounded.masked_fill(wide == -torch.inf, -torch.inf)
+        return wide * self.outer
 
 
 class Moments(NamedTuple):
@@ -107,16 +113,34 @@ class Moments(NamedTuple):
     """sum 4^d, where asked for"""
 
     @classmethod
-    def absent(cls, rows: int, like: Tensor, *, square: bool) -> "Moments":
+    def absent(cls, rows: int, like: Tensor, square: bool) -> "Moments":
         """The moments of rows left out: any numbers, since nobody reads them."""
         zero = like.new_zeros(rows, 1, dtype=sum_dtype(like.dtype))
         return cls(zero, zero, zero, zero if square else None)
 
     @classmethod
-    def join(cls, parts: list["Moments"]) -> "Moments":
-        """The moments of all rows, from those of the chunks."""
-        columns = zip(*parts, strict=True)
-        return cls(*(None if None in column else torch.cat(column) for column in columns))
+    def join(cls, parts: list["Moments"], dim: int = 0) -> "Moments":
+        """The moments of all rows, from those of the chunks (in columns side by side: dim 1)."""
+        square = [part.square for part in parts if part.square is not None]
+        return cls(
+            torch.cat([part.offset for part in parts], dim),
+            torch.cat([part.total for part in parts], dim),
+            torch.cat([part.dot for part in parts], dim),
+            torch.cat(square, dim) if square else None,
+        )
+
+    @classmethod
+    def merge(cls, parts: list["Moments"]) -> "Moments":
+        """The moments over the whole vocabulary, from those over its parts."""
+        each = cls.join(parts, dim=1)
+        offset = each.offset.amin(-1, keepdim=True)
+        lower = (offset - each.offset).clamp_(min=FLOOR)  # what turns a part's d into the whole's
+        weight = lower.exp2()
+        total = (each.total * weight).sum(-1, keepdim=True)
+        dot = ((each.dot + lower * each.total) * weight).sum(-1, keepdim=True)
+        if each.square is None:
+            return cls(offset, total, dot)
+        return cls(offset, total, dot, (each.square * weight.square()).sum(-1, keepdim=True))
 
     def stats(self, distance: Tensor) -> tuple[Tensor, ...]:
         """The fields of TokenStats for labels at `distance`; NaN where no token is allowed.
@@ -171,35 +195,84 @@ if TYPE_CHECKING:
         transform: LogitTransform
         kept: Tensor | None
         overwrite: bool
-        bias: Tensor | None
 
 else:
     StatsContext = FunctionCtx
 
 
 class Scratch:
-    """The buffers that the passes over one chunk write into, allocated once for all chunks."""
+    """Buffers that the passes over a chunk write into, kept from one chunk to the next."""
 
-    def __init__(self, rows: int, logits: Tensor, transform: LogitTransform) -> None:
-        wide = sum_dtype(logits.dtype)
-        shape = (rows, logits.shape[-1])
-        self.distance = logits.new_empty(shape, dtype=wide)
-        self.weight = logits.new_empty(shape, dtype=wide)
-        converted = logits.dtype != wide or transform.softcap is not None
-        self.bounded = logits.new_empty(shape, dtype=wide) if converted else None
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
 
-    def rows(self, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """`distance`, `weight` and `bounded`, cut to `count` rows."""
-        bounded = None if self.bounded is None else self.bounded[:count]
-        return self.distance[:count], self.weight[:count], bounded
+    def like(self, logits: Tensor, name: str) -> Tensor:
+        """A buffer of the shape of `logits` in the format of the sums."""
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.numel() < logits.numel():
+            buffer = logits.new_empty(logits.numel(), dtype=sum_dtype(logits.dtype))
+            self._buffers[name] = buffer
+        return buffer[: logits.numel()].view(logits.shape)
+
+
+def moments_of_rows(
+    logits: Tensor,
+    kept: Tensor | None,
+    transform: LogitTransform,
+    scratch: Scratch,
+    square: bool,
+) -> Moments:
+    """The moments of the rows of logits (..., V); arbitrary where `kept` (rows,) is False."""
+    chunks = RowChunks.of(logits, kept, sum_dtype(logits.dtype).itemsize)
+    return Moments.join(
+        [
+            moments_of_chunk(chunk, transform, scratch, square)
+            if flag
+            else Moments.absent(chunk.shape[0], logits, square)
+            for chunk, flag in zip(chunks.matrices(logits), chunks.kept, strict=True)
+        ]
+    )
+
+
+def write_gradient(
+    logits: Tensor,
+    kept: Tensor | None,
+    labels: Tensor,
+    offset: Tensor,
+    rows: RowGradients,
+    transform: LogitTransform,
+    scratch: Scratch,
+    out: Tensor,
+) -> None:
+    """Writes d loss / d logits into `out`, which may be `logits`; 0 where `kept` is False.
+
+    `labels`, `offset` and the fields of `rows` are columns (rows, 1).
+    """
+    chunks = RowChunks.of(logits, kept, sum_dtype(logits.dtype).itemsize)
+    pieces = zip(
+        chunks.kept,
+        chunks.matrices(logits),
+        chunks.columns(labels),
+        chunks.columns(offset),
+        map(RowGradients, *(chunks.columns(column) for column in rows)),
+        chunks.matrices(out),
+        strict=True,
+    )
+    for flag, chunk, label, shift, of_rows, target in pieces:
+        if flag:
+            gradient_of_chunk(chunk, label, shift, of_rows, transform, scratch, target)
+        else:
+            target.zero_()
 
 
 def moments_of_chunk(
-    logits: Tensor, transform: LogitTransform, scratch: Scratch, *, square: bool
+    logits: Tensor, transform: LogitTransform, scratch: Scratch, square: bool
 ) -> Moments:
     """The sums over the vocabulary of the rows of `logits` (rows, V)."""
-    distance, weight, bounded = scratch.rows(logits.shape[0])
-    bounded = transform.bound(logits, bounded)
+    if has_kernels(logits):
+        return kernel_moments(logits, transform, square)
+    distance, weight = scratch.like(logits, "distance"), scratch.like(logits, "weight")
+    bounded = transform.bound(logits, scratch)
     # The clamp leaves a row in which every token is forbidden with total 0: no distribution, NaN.
     offset = bounded.amax(-1, keepdim=True).mul_(-transform.outer / LN2)
     offset.clamp_(max=torch.finfo(offset.dtype).max)
@@ -219,12 +292,11 @@ def gradient_of_chunk(
     scratch: Scratch,
     out: Tensor,
 ) -> None:
-    """Writes d loss / d logits of the rows of `logits` (rows, V) into `out`, which may be `logits`.
-
-    `labels`, `offset` and the fields of `rows` are columns (rows, 1).
-    """
-    distance, weight, bounded = scratch.rows(logits.shape[0])
-    bounded = transform.bound(logits, bounded)
+    """Writes the gradient of the rows of `logits` (rows, V) into `out`."""
+    if has_kernels(logits):
+        return kernel_gradient(logits, labels, offset, rows, transform, out)
+    distance, weight = scratch.like(logits, "distance"), scratch.like(logits, "weight")
+    bounded = transform.bound(logits, scratch)
     transform.distance(bounded, offset, distance).clamp_(min=FLOOR)
     torch.exp2(distance, out=weight)
     distance.mul_(rows.slope).add_(rows.constant)
@@ -235,3 +307,41 @@ def gradient_of_chunk(
         direct.mul_(bounded.clamp_(min=-1).square_().neg_().add_(1))
     if direct is not out:
         out.copy_(direct)
+
+
+def kernel_moments(logits: Tensor, transform: LogitTransform, square: bool) -> Moments:
+    """`moments_of_chunk` by the Triton kernel."""
+    from isentrope.kernels import softmax  # needs Triton
+
+    sums = softmax.moments(
+        logits,
+        transform.inner,
+        transform.outer / LN2,
+        FLOOR,
+        capped=transform.softcap is not None,
+        square=square,
+    )
+    return Moments(*sums)
+
+
+def kernel_gradient(
+    logits: Tensor,
+    labels: Tensor,
+    offset: Tensor,
+    rows: RowGradients,
+    transform: LogitTransform,
+    out: Tensor,
+) -> None:
+    """`gradient_of_chunk` by the Triton kernel."""
+    from isentrope.kernels import softmax  # needs Triton
+
+    softmax.gradient(
+        logits,
+        labels,
+        (offset, rows.constant, rows.slope, rows.label),
+        transform.inner,
+        transform.outer / LN2,
+        FLOOR,
+        out,
+        capped=transform.softcap is not None,
+    )

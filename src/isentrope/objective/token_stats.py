@@ -21,16 +21,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from isentrope.errors import ConfigError, DataError
-from isentrope.objective.row_chunks import RowChunks
 from isentrope.objective.softmax_moments import (
     LogitTransform,
     Moments,
     RowGradients,
     Scratch,
     StatsContext,
-    gradient_of_chunk,
-    moments_of_chunk,
-    sum_dtype,
+    moments_of_rows,
+    write_gradient,
 )
 from isentrope.objective.token_stats_hidden import HiddenStats
 
@@ -152,17 +150,10 @@ class _LogitStats(torch.autograd.Function):
         byproducts: bool,
         overwrite: bool,
     ) -> tuple[Tensor, ...]:
-        chunks = RowChunks.of(logits, kept, sum_dtype(logits.dtype).itemsize)
-        scratch = Scratch(chunks.largest, logits, transform)
-        parts = [
-            moments_of_chunk(chunk, transform, scratch, square=byproducts)
-            if flag
-            else Moments.absent(chunk.shape[0], logits, square=byproducts)
-            for chunk, flag in zip(chunks.matrices(logits), chunks.kept, strict=True)
-        ]
-        moments = Moments.join(parts)
+        scratch = Scratch()
+        moments = moments_of_rows(logits, kept, transform, scratch, byproducts)
         picked = logits.gather(-1, labels.view(*logits.shape[:-1], 1)).view(-1, 1)
-        distance = transform.distance(transform.bound(picked), moments.offset)
+        distance = transform.distance(transform.bound(picked, scratch), moments.offset)
         ctx.save_for_backward(logits, labels, distance, *moments[:3])
         ctx.transform, ctx.kept, ctx.overwrite = transform, kept, overwrite
         stats = moments.stats(distance)
@@ -174,27 +165,14 @@ class _LogitStats(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: StatsContext, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: StatsContext, *grads: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         logits, labels, distance, offset, total, dot = ctx.saved_tensors
         transform = ctx.transform
         moments = Moments(offset, total, dot)
         rows = RowGradients.of(moments, grads[0], grads[1], distance > -torch.inf, transform.slope)
         # detach() shares the version counter, so a later reader of the overwritten logits raises.
         grad = logits.detach() if ctx.overwrite else torch.empty_like(logits)
-        chunks = RowChunks.of(logits, ctx.kept, sum_dtype(logits.dtype).itemsize)
-        scratch = Scratch(chunks.largest, logits, transform)
-        pieces = zip(
-            chunks.kept,
-            chunks.matrices(grad),
-            chunks.matrices(logits),
-            chunks.columns(labels),
-            chunks.columns(offset),
-            map(RowGradients, *(chunks.columns(column) for column in rows)),
-            strict=True,
-        )
-        for kept, out, *chunk in pieces:
-            if kept:
-                gradient_of_chunk(*chunk, transform, scratch, out)
-            else:
-                out.zero_()
+        write_gradient(logits, ctx.kept, labels, offset, rows, transform, Scratch(), grad)
         return grad, None, None, None, None, None
