@@ -20,18 +20,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from isentrope.errors import DataError
+from isentrope.errors import ConfigError, DataError
 from isentrope.objective.softmax_moments import (
     LogitTransform,
     Moments,
-    gradient_of_chunk,
-    moments_of_chunk,
-    sum_dtype,
+    RowGradients,
+    Scratch,
+    StatsContext,
+    moments_of_rows,
+    write_gradient,
 )
+from isentrope.objective.token_stats_hidden import HiddenStats
 
 __all__ = ["TokenStats", "reference_token_stats", "token_stats", "token_stats_from_hidden"]
-
-CHUNK_BYTES = 2**20
 
 
 class TokenStats(NamedTuple):
@@ -56,22 +57,28 @@ def token_stats(
     scale: float | None = None,
     mask: Bool[Tensor, "*N"] | None = None,
     byproducts: bool = False,
+    overwrite_logits: bool = False,
 ) -> TokenStats:
     """Log-probability and entropy (nats) of each token, from logits of any leading shape.
 
     Rows where `mask` is False are not computed: 0 in every output, gradient 0, label not read.
     `byproducts` adds `top1_prob`, `sum_sq_prob` and `max_logit`, which carry no gradient.
+    `overwrite_logits` lets the backward pass write the gradient over the logits, which then takes
+    no memory at all; whoever still needs the logits afterwards gets autograd's error.
     """
     transform = LogitTransform(temperature=temperature, softcap=softcap, scale=scale)
-    width = logits.shape[-1]
-    rows = logits.reshape(-1, width)
-    picked = labels.reshape(-1)
+    if overwrite_logits and logits.is_leaf and logits.requires_grad:
+        raise ConfigError(
+            "overwrite_logits=True would overwrite a leaf tensor; "
+            "leave it out, or pass logits that a model computed"
+        )
     kept = None if mask is None else mask.reshape(-1)
+    picked = labels.reshape(-1, 1).long()
     if kept is not None:
-        rows, picked = rows[kept], picked[kept]
-    check_labels(picked, width)
-    outputs = _LogitStats.apply(rows, picked, transform)
-    return as_token_stats(outputs, labels, kept, byproducts)
+        picked = picked.masked_fill(~kept[:, None], 0)
+    check_labels(picked, logits.shape[-1])
+    stats = _LogitStats.apply(logits, picked, kept, transform, byproducts, overwrite_logits)
+    return TokenStats(*(value.view(labels.shape) for value in stats))
 
 
 def token_stats_from_hidden(
@@ -86,16 +93,21 @@ def token_stats_from_hidden(
     mask: Bool[Tensor, "*N"] | None = None,
     byproducts: bool = False,
 ) -> TokenStats:
-    """The token_stats of the logits `hidden @ weight.T + bias`, which are never held as a whole."""
+    """The `token_stats` of the logits `hidden @ weight.T + bias`, never held as a whole.
+
+    The backward pass computes the logits a second time, and gives the gradients of `hidden`,
+    `weight` and `bias`, each where it is wanted.
+    """
     transform = LogitTransform(temperature=temperature, softcap=softcap, scale=scale)
-    rows = hidden.reshape(-1, hidden.shape[-1])
-    picked = labels.reshape(-1)
-    kept = None if mask is None else mask.reshape(-1)
-    if kept is not None:
-        rows, picked = rows[kept], picked[kept]
+    rows, picked = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1, 1).long()
+    index = None if mask is None else mask.reshape(-1).nonzero().squeeze(-1)
+    if index is not None:
+        rows, picked = rows[index], picked[index]
     check_labels(picked, weight.shape[0])
-    outputs = _HiddenStats.apply(rows, weight, bias, picked, transform)
-    return as_token_stats(outputs, labels, kept, byproducts)
+    stats = HiddenStats.apply(rows, weight, bias, picked, transform, byproducts)
+    if index is not None:
+        stats = [row.new_zeros(labels.numel(), 1).index_copy(0, index, row) for row in stats]
+    return TokenStats(*(value.view(labels.shape) for value in stats))
 
 
 def reference_token_stats(
@@ -127,102 +139,40 @@ def check_labels(labels: Tensor, width: int) -> None:
         )
 
 
-def as_token_stats(
-    outputs: tuple[Tensor, ...], labels: Tensor, kept: Tensor | None, byproducts: bool
-) -> TokenStats:
-    """The per-row results put back in the labels' shape, 0 in the rows left out."""
-    wanted = outputs if byproducts else outputs[:2]
-    if kept is not None:
-        index = kept.nonzero().squeeze(-1)
-        wanted = [row.new_zeros(kept.numel()).index_copy(0, index, row) for row in wanted]
-    return TokenStats(*(row.view(labels.shape) for row in wanted))
-
-
 class _LogitStats(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, logits: Tensor, labels: Tensor, transform: LogitTransform):
-        size = max(1, CHUNK_BYTES // max(1, 4 * logits.shape[-1]))
-        parts = [moments_of_chunk(chunk, transform) for chunk in logits.split(size)]
-        moments = Moments(*(torch.cat(values) for values in zip(*parts, strict=True)))
-        picked = transform.policy_logits(logits.gather(-1, labels.long()[:, None]))[:, 0]
-        ctx.save_for_backward(logits, labels, *moments)
-        ctx.transform, ctx.size = transform, size
+    def forward(
+        ctx: StatsContext,
+        logits: Tensor,
+        labels: Tensor,
+        kept: Tensor | None,
+        transform: LogitTransform,
+        byproducts: bool,
+        overwrite: bool,
+    ) -> tuple[Tensor, ...]:
+        scratch = Scratch()
+        moments = moments_of_rows(logits, kept, transform, scratch, byproducts)
+        picked = logits.gather(-1, labels.view(*logits.shape[:-1], 1)).view(-1, 1)
+        distance = transform.distance(transform.bound(picked, scratch), moments.offset)
+        ctx.save_for_backward(logits, labels, distance, *moments[:3])
+        ctx.transform, ctx.kept, ctx.overwrite = transform, kept, overwrite
+        stats = moments.stats(distance)
+        if kept is not None:
+            stats = tuple(value.masked_fill_(~kept[:, None], 0) for value in stats)
         ctx.set_materialize_grads(False)
-        outputs = _outputs(moments, picked)
-        ctx.mark_non_differentiable(*outputs[2:])
-        return outputs
+        ctx.mark_non_differentiable(*stats[2:])
+        return stats
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_logprob, grad_entropy, *_):
-        logits, labels, *moments = ctx.saved_tensors
-        grad = torch.empty_like(logits)
-        zero = torch.zeros_like(moments[0])
-        pieces = zip(
-            grad.split(ctx.size),
-            logits.split(ctx.size),
-            labels.long().split(ctx.size),
-            zip(*(value.split(ctx.size) for value in moments), strict=True),
-            (zero if grad_logprob is None else grad_logprob).split(ctx.size),
-            (zero if grad_entropy is None else grad_entropy).split(ctx.size),
-            strict=True,
-        )
-        for out, chunk, picked, sums, g_logp, g_ent in pieces:
-            out.copy_(
-                gradient_of_chunk(chunk, picked, Moments(*sums), g_logp, g_ent, ctx.transform)
-            )
-        return grad, None, None
-
-
-def _outputs(moments: Moments, picked: Tensor) -> tuple[Tensor, ...]:
-    logprob = (picked - moments.shift) - moments.total.log()
-    top1 = moments.total.reciprocal()
-    return logprob, moments.entropy, top1, moments.square * top1.square(), moments.shift.clone()
-
-
-class _HiddenStats(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, hidden, weight, bias, labels, transform: LogitTransform):
-        ctx.size = 64
-        parts, picked = [], []
-        for rows, label in zip(hidden.split(ctx.size), labels.long().split(ctx.size), strict=True):
-            logits = torch.nn.functional.linear(rows, weight, bias)
-            parts.append(moments_of_chunk(logits, transform))
-            picked.append(transform.policy_logits(logits.gather(-1, label[:, None]))[:, 0])
-        moments = Moments(*(torch.cat(values) for values in zip(*parts, strict=True)))
-        ctx.save_for_backward(hidden, weight, bias, labels, *moments)
-        ctx.transform = transform
-        ctx.set_materialize_grads(False)
-        outputs = _outputs(moments, torch.cat(picked))
-        ctx.mark_non_differentiable(*outputs[2:])
-        return outputs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_logprob, grad_entropy, *_):
-        hidden, weight, bias, labels, *moments = ctx.saved_tensors
-        wide = sum_dtype(hidden.dtype)
-        grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=wide)
-        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=wide)
-        zero = torch.zeros_like(moments[0])
-        g_logp = zero if grad_logprob is None else grad_logprob
-        g_ent = zero if grad_entropy is None else grad_entropy
-        for start in range(0, hidden.shape[0], ctx.size):
-            part = slice(start, start + ctx.size)
-            logits = torch.nn.functional.linear(hidden[part], weight, bias)
-            sums = Moments(*(value[part] for value in moments))
-            grad = gradient_of_chunk(
-                logits, labels[part].long(), sums, g_logp[part], g_ent[part], ctx.transform
-            )
-            grad_hidden[part] = (grad @ weight.to(wide)).to(hidden.dtype)
-            grad_weight.addmm_(grad.T, hidden[part].to(wide))
-            if grad_bias is not None:
-                grad_bias += grad.sum(0)
-        return (
-            grad_hidden,
-            grad_weight.to(weight.dtype),
-            None if bias is None or grad_bias is None else grad_bias.to(bias.dtype),
-            None,
-            None,
-        )
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: StatsContext, *grads: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        logits, labels, distance, offset, total, dot = ctx.saved_tensors
+        transform = ctx.transform
+        moments = Moments(offset, total, dot)
+        rows = RowGradients.of(moments, grads[0], grads[1], distance > -torch.inf, transform.slope)
+        # detach() shares the version counter, so a later reader of the overwritten logits raises.
+        grad = logits.detach() if ctx.overwrite else torch.empty_like(logits)
+        write_gradient(logits, ctx.kept, labels, offset, rows, transform, Scratch(), grad)
+        return grad, None, None, None, None, None
