@@ -26,7 +26,10 @@ def test_a_recipe_loads_and_fits_together(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_recipe_inherits_what_it_does_not_say() -> None:
-    base, arm = load_config(RECIPES / "countdown.toml"), load_config(RECIPES / "countdown-kl-cov.toml")
+    base, arm = (
+        load_config(RECIPES / "countdown.toml"),
+        load_config(RECIPES / "countdown-kl-cov.toml"),
+    )
     assert arm == replace(base, name="kl_cov", objective=arm.objective)
 
 

@@ -25,7 +25,7 @@ from isentrope.law.verdict import Verdict
 from isentrope.runs.pairing import pair
 from isentrope.runs.read import read_run
 
-__all__ = ["Climbed", "Ladder", "Rung", "RunEntry", "climb", "read_ladder"]
+__all__ = ["Climbed", "Ladder", "RunEntry", "Rung", "climb", "read_ladder"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

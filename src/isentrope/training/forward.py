@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from isentrope.objective.token_stats import TokenStats, token_stats
+from isentrope.objective.token_stats import TokenStats
 from isentrope.training.model import LanguageModel
 from isentrope.training.sampler import Rollout
 
@@ -12,15 +12,18 @@ __all__ = ["response_logits", "response_stats"]
 
 def response_logits(model: LanguageModel, rollout: Rollout) -> Tensor:
     """Logits (B, T, V) from which each response token was drawn."""
-    tokens = torch.cat([rollout.prompts, rollout.tokens], -1).to(model.device)
-    attention = torch.cat([rollout.prompt_mask, rollout.mask], -1).to(model.device)
-    positions = (attention.cumsum(-1) - 1).clamp(min=0)
     width = rollout.tokens.shape[1]
-    return model.logits(tokens, attention.long(), positions, last=width + 1)[:, :-1]
+    return model.logits(*inputs(model, rollout), last=width + 1)[:, :-1]
 
 
 def response_stats(model: LanguageModel, rollout: Rollout, temperature: float) -> TokenStats:
     """Log-probability and entropy (B, T) of each response token, with gradient."""
-    logits = response_logits(model, rollout)
-    labels, mask = rollout.tokens.to(model.device), rollout.mask.to(model.device)
-    return token_stats(logits, labels, temperature=temperature, mask=mask)
+    mask = rollout.mask.to(model.device)
+    return model.response_stats(*inputs(model, rollout), mask, temperature)
+
+
+def inputs(model: LanguageModel, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, attention mask and positions (B, P + T) of prompts with their responses."""
+    tokens = torch.cat([rollout.prompts, rollout.tokens], -1).to(model.device)
+    attention = torch.cat([rollout.prompt_mask, rollout.mask], -1).long().to(model.device)
+    return tokens, attention, (attention.cumsum(-1) - 1).clamp(min=0)

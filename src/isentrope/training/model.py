@@ -18,12 +18,24 @@ from transformers.utils.logging import disable_progress_bar
 from isentrope.config import ModelConfig
 from isentrope.errors import ConfigError
 from isentrope.models import builtin_path
+from isentrope.objective.token_stats import TokenStats, token_stats, token_stats_from_hidden
 
-__all__ = ["LanguageModel", "load_model", "pick_device"]
+__all__ = ["Head", "LanguageModel", "load_model", "pick_device"]
 
 BUILTIN = "builtin:"
 
 disable_progress_bar()  # ours shows the run; a bar for each file that is read would break it up
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How a model turns hidden states into logits: softcap(scale x (W h + bias))."""
+
+    projection: torch.nn.Linear
+    softcap: float | None
+    """Gemma's limit on the size of a logit."""
+    scale: float | None
+    """The factor of Cohere's and Granite's logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,8 @@ class LanguageModel:
     pad_id: int
     cache_keyword: str
     """Name of the cache argument: `past_key_values`, renamed `cache` in transformers 5."""
+    head: Head | None
+    """The output layer, where it is an ordinary one; else the logits are computed as a whole."""
 
     @property
     def device(self) -> torch.device:
@@ -61,6 +75,30 @@ class LanguageModel:
             use_cache=cache is not None,
             **keywords,
         ).logits
+
+    def response_stats(
+        self, tokens: Tensor, attention: Tensor, positions: Tensor, mask: Tensor, temperature: float
+    ) -> TokenStats:
+        """Statistics (B, T) of the last T tokens, T from `mask`, without holding their logits."""
+        width = mask.shape[1]
+        labels = tokens[:, -width:]
+        if self.head is None:
+            logits = self.logits(tokens, attention, positions, last=width + 1)[:, :-1]
+            return token_stats(logits, labels, temperature=temperature, mask=mask)
+        decoder = self.network.base_model
+        hidden = decoder(
+            input_ids=tokens, attention_mask=attention, position_ids=positions, use_cache=False
+        ).last_hidden_state
+        return token_stats_from_hidden(
+            hidden[:, -width - 1 : -1],
+            self.head.projection.weight,
+            labels,
+            bias=self.head.projection.bias,
+            temperature=temperature,
+            softcap=self.head.softcap,
+            scale=self.head.scale,
+            mask=mask,
+        )
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a prompt."""
@@ -95,6 +133,7 @@ def load_model(config: ModelConfig) -> LanguageModel:
         eos_ids=torch.tensor(eos_ids, device=network.device),
         pad_id=eos_ids[0] if pad is None else pad,
         cache_keyword="cache" if "cache" in parameters else "past_key_values",
+        head=find_head(network),
     )
 
 
@@ -134,3 +173,25 @@ def end_of_sequence(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
             "the model names no end-of-sequence token; set eos_token_id in generation_config.json"
         )
     return ends
+
+
+@torch.no_grad()
+def find_head(network: PreTrainedModel) -> Head | None:
+    """The output layer, if the model's own logits on a few tokens prove that it is all there is."""
+    projection = network.get_output_embeddings()
+    config = network.config.get_text_config()
+    if not isinstance(projection, torch.nn.Linear) or network.base_model is network:
+        return None
+    granite = getattr(config, "logits_scaling", None)
+    head = Head(
+        projection=projection,
+        softcap=getattr(config, "final_logit_softcapping", None),
+        scale=1 / granite if granite else getattr(config, "logit_scale", None),
+    )
+    tokens = torch.arange(4, device=network.device).view(1, 4) % config.vocab_size
+    logits = network(input_ids=tokens, use_cache=False).logits.float()
+    rebuilt = projection(network.base_model(input_ids=tokens, use_cache=False).last_hidden_state)
+    rebuilt = rebuilt.float() * (head.scale or 1.0)
+    if head.softcap:
+        rebuilt = head.softcap * (rebuilt / head.softcap).tanh()
+    return head if torch.allclose(logits, rebuilt, rtol=1e-3, atol=1e-3) else None
