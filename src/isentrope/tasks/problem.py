@@ -21,7 +21,10 @@ class Problem:
 class Task(Protocol):
     """A source of problems with the verifier that belongs to it."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name of the task, as in a config."""
+        ...
 
     def train(self, index: int) -> Problem:
         """The training problem at `index` of an endless, seeded stream."""
