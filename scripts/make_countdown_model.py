@@ -6,6 +6,19 @@
 A small Llama and a word-level tokenizer, trained on random solutions of Countdown problems. It
 stops early on purpose: a base that is right about half of the time and still uncertain leaves
 reinforcement learning something to gain, and entropy to lose.
+
+Architecture: processor seconds for 512 rows of 20 tokens, forward / forward and backward, and the
+held-out accuracy after 1,400 steps of 192 problems with numbers up to 12 (entropy in nats).
+
+    layers x width (inner)   parameters   seconds       avg@8   pass@8   entropy
+    3 x 64 (192)                167,296   0.15 / 0.48   0.500    0.883     0.214
+    2 x 128 (256)               342,528   0.23 / 0.75   0.461    0.859     0.217
+    3 x 96 (192)                287,808   0.21 / 0.64
+    4 x 64 (192)                220,672   0.21 / 0.70
+
+In these runs three narrow layers did better than two wide ones, and they are the fastest. Numbers
+up to 20 in training, for a task with numbers up to 12, keep it from learning the few thousand
+problems of the task by heart: training problems started at avg@8 0.69 without, at 0.52 with.
 """
 
 import json
@@ -56,16 +69,14 @@ class Options:
     """Width of the feed-forward layers."""
     heads: int = 2
     """Attention heads."""
-    steps: int = 1400
+    steps: int = 1800
     """Optimizer steps; 0 measures the model already in the output folder."""
     batch: int = 192
     """Problems a step."""
     learning_rate: float = 3e-3
     """Peak of the cosine schedule."""
-    weight_decay: float = 0.01
-    """Weight decay of AdamW."""
-    largest_number: int = 12
-    """Largest number in the training problems."""
+    largest_number: int = 20
+    """Largest number in the training problems; the measurement has the task's own default."""
     seed: int = 20250528
     """Seed of the weights, of the training problems and of the samples."""
     num_test: int = 256
@@ -140,7 +151,7 @@ def train(
         model.parameters(),
         lr=options.learning_rate,
         betas=(0.9, 0.98),
-        weight_decay=options.weight_decay,
+        weight_decay=0.01,
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer,

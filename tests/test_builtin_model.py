@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import pytest
 import torch
@@ -16,6 +16,13 @@ from transformers import (
 from isentrope.errors import ConfigError
 from isentrope.models import builtin_path
 from isentrope.tasks.countdown import Countdown
+
+
+class Generator(Protocol):
+    """What the tests ask of a model; the annotations of transformers reject its own models."""
+
+    def generate(self, **options: object) -> torch.Tensor: ...
+
 
 TASK = Countdown(num_test=128)
 
@@ -33,10 +40,8 @@ def model() -> LlamaForCausalLM:
 
 
 @pytest.fixture(scope="module")
-def generate() -> Callable[..., torch.Tensor]:
-    path = builtin_path("countdown")
-    found = AutoModelForCausalLM.from_pretrained(path, local_files_only=True)
-    return cast("Callable[..., torch.Tensor]", found.generate)
+def generate(model: LlamaForCausalLM) -> Callable[..., torch.Tensor]:
+    return cast("Generator", model).generate
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
@@ -112,5 +117,5 @@ def test_accuracy_is_the_documented_one(
     written = generate(**prompts, max_new_tokens=16)[:, prompts["input_ids"].shape[1] :]
     texts = tokenizer.batch_decode(written, skip_special_tokens=True)
     scores = torch.tensor([verdict.score for verdict in TASK.verify(rows, texts)]).view(-1, 8)
-    assert 0.42 < scores.mean().item() < 0.6
-    assert 0.8 < scores.amax(dim=1).mean().item() < 0.97
+    assert 0.4 < scores.mean().item() < 0.5
+    assert 0.83 < scores.amax(dim=1).mean().item() < 0.95
