@@ -23,7 +23,7 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the task, as in a config."""
+        """The name of the task."""
         ...
 
     def train(self, index: int) -> Problem:
