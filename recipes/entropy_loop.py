@@ -18,8 +18,8 @@ from isentrope.models import builtin_path
 from isentrope.tasks.countdown import Countdown
 from isentrope.training.streams import stream
 
-PROMPTS, SAMPLES, LENGTH, MINI_BATCHES, LEARNING_RATE = 64, 8, 16, 4, 3e-4
-KL_FRACTION, KL_COEFFICIENT = 0.02, 1.0
+PROMPTS, SAMPLES, LENGTH, MINI_BATCHES, LEARNING_RATE = 64, 8, 16, 4, 2e-4
+KL_FRACTION, KL_COEFFICIENT = 0.1, 2.0
 
 torch.set_num_threads(1)
 task = Countdown(seed=0)
