@@ -32,7 +32,7 @@ class Alarm:
         share = 100 * self.level / self.start
         return (
             f"entropy {self.kind} at step {self.step}: {self.level:.3g} nats, "
-            f"{share:.0f} % of the {self.start:.3g} it started from"
+            f"{share:.0f} % of its start ({self.start:.3g})"
         )
 
 

@@ -81,6 +81,8 @@ class Run:
         """What a reward is called: avg@8 where the data set has a pass@8, mean@1, pass@8, ..."""
         if series.meaning is None:
             return "reward"
+        if series.meaning.role == "train":
+            return "training reward"
         metric, source = series.meaning.metric or "reward", series.meaning.source
         if metric == "avg":
             counts = [

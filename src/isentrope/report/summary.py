@@ -66,8 +66,8 @@ def verdict(run: Run, reading: Reading, early: EarlyFit | None) -> list[str]:
     ]
     if early is not None and reading.usable:
         sentences.append(
-            f"The law of the first {early.points} points, to step {early.last_step}, foresaw the "
-            f"others to {percent(early.rmse)} (root mean squared error)."
+            f"The law of the first {early.points} evaluations, up to step {early.last_step}, "
+            f"foresaw the others with an error of {100 * early.rmse:.1f} points (RMSE)."
         )
     return sentences
 
