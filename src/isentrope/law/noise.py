@@ -44,7 +44,21 @@ class Noise:
 
     def quantile(self, level: float) -> float:
         """Half-width of a two-sided interval in standard errors: Student's t at the effective points."""
-        return t_quantile(0.5 + level / 2, max(self.effective_points - 2, LEAST_FREEDOM))
+        return t_quantile(0.5 + level / 2, self.freedom)
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom: the effective points less the two of the line."""
+        return max(self.effective_points - 2, LEAST_FREEDOM)
+
+    def deviates(self, rng: np.random.Generator, count: int) -> tuple[Array, Array]:
+        """Random errors of (intercept, slope), from the same t distribution as the intervals."""
+        first, both, second = self.covariance
+        values, vectors = np.linalg.eigh(np.array([[first, both], [both, second]]))
+        normal = rng.standard_normal((count, 2)) * np.sqrt(np.maximum(values, 0))
+        scale = np.sqrt(self.freedom / rng.chisquare(self.freedom, count))
+        intercept, slope = (normal @ vectors.T * scale[:, None]).T
+        return intercept, slope
 
 
 def estimate_noise(x: Array, residuals: Array) -> Noise:
