@@ -146,22 +146,30 @@ def forecast(reading: Reading, early: EarlyFit | None) -> Chart:
     if early is None or not reading.usable:
         absent = "too few points" if reading.usable else "there is no law to forecast with"
         return Chart(title=title, x_label=x_label, y_label=y_label, series=(), absent=absent)
+    traces = [
+        Trace(label="measured", x=reading.steps, y=reading.reward, kind="dots"),
+        Trace(label="foreseen, entropy given", x=reading.steps, y=early.predicted, color=1),
+    ]
+    if early.foreseen is not None:
+        ahead = early.foreseen
+        band = Trace(
+            label=f"foreseen with the entropy's trend, {100 * ahead.law.level:.0f} % band",
+            x=ahead.steps,
+            y=ahead.reward,
+            low=ahead.low,
+            high=ahead.high,
+            color=2,
+            kind="dashed",
+        )
+        traces.append(band)
     return Chart(
         title=title,
         x_label=x_label,
         y_label=y_label,
-        series=(
-            Trace(label="measured", x=reading.steps, y=reading.reward, kind="dots"),
-            Trace(
-                label="the early law at the entropy that came",
-                x=reading.steps,
-                y=early.predicted,
-                color=1,
-            ),
-        ),
+        series=tuple(traces),
         marks=(Mark(axis="x", value=early.last_step, label="fitted up to here"),),
-        note=f"The law is fitted to the first {early.points} points and given the entropy of the "
-        f"others. Their root mean squared error is {100 * early.rmse:.1f} points of accuracy.",
+        note=f"The law is fitted to the first {early.points} points. Given the entropy of the "
+        f"others, its error is {100 * early.rmse:.1f} points of accuracy (RMSE).",
     )
 
 

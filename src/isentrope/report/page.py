@@ -8,10 +8,11 @@ from itertools import starmap
 import numpy as np
 
 from isentrope import __version__
+from isentrope.law.trouble import find_troubles
 from isentrope.report.arms import Arm, group
 from isentrope.report.comparison import arm_sections
 from isentrope.report.figures import PHASES, Section, run_sections, speed
-from isentrope.report.laws import Reading, early_fit, read_law, read_law_of_arm
+from isentrope.report.laws import Reading, early_fit, outlook, read_law, read_law_of_arm
 from isentrope.report.run_files import Run, load_samples
 from isentrope.report.summary import Change, arm_summary, ceiling_text, verdict
 from isentrope.report.svg import Chart, Trace, draw
@@ -33,16 +34,13 @@ def run_page(run: Run, samples: int) -> str:
     """The report of one run."""
     reading = read_law(run)
     early = early_fit(reading)
-    sentences = "".join(
-        f"<p{alarm_class(sentence)}>{escape(sentence)}</p>"
-        for sentence in verdict(run, reading, early)
-    )
+    sentences = verdict(run, reading, early, outlook(run, reading))
     seed = f", seed {run.seed}" if run.seed is not None else ""
     body = [
         f"<h1>{escape(run.arm)}</h1>",
         f'<p class="sub">{escape(run.path.name)}{seed}, {run.steps} steps; '
         f"{escape(run.record.format)}</p>",
-        f'<div class="verdict">{sentences}</div>',
+        f'<div class="verdict">{"".join(map(paragraph, sentences))}{troubles(run)}</div>',
         tiles(run, reading),
         notes(run),
         *sections(run_sections(run, reading, early)),
@@ -85,9 +83,18 @@ def document(title: str, body: Iterable[str]) -> str:
     )
 
 
-def alarm_class(sentence: str) -> str:
-    """The class attribute of a sentence of the verdict."""
-    return ' class="alarm"' if sentence.startswith("Alarm") else ""
+def paragraph(sentence: str) -> str:
+    """A sentence as HTML."""
+    return f"<p>{escape(sentence)}</p>"
+
+
+def troubles(run: Run) -> str:
+    """What went wrong, each with its evidence and what to do."""
+    return "".join(
+        f'<p><b class="alarm">{escape(one.kind)} from step {one.step}:</b> {escape(one.evidence)}. '
+        f'<span class="sub">{escape(one.advice)}.</span></p>'
+        for one in find_troubles(run.record)
+    )
 
 
 def tiles(run: Run, reading: Reading) -> str:

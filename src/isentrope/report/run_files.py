@@ -42,6 +42,12 @@ class Run:
         return seed if isinstance(seed, int) else None
 
     @property
+    def planned_steps(self) -> int | None:
+        """`steps` of config.toml."""
+        steps = self.config.get("steps")
+        return steps if isinstance(steps, int) and steps > 0 else None
+
+    @property
     def steps(self) -> int:
         """The last step that anything was measured at."""
         return max(int(series.steps[-1]) for series in self.record.series.values())
