@@ -63,7 +63,9 @@ def frame(run: Run, *, width: int, quiet_s: float) -> RenderableType:
         Columns(charts, padding=(0, 1)) if 2 * half + 1 <= width else Group(*charts)
     )
     lines = [
-        Text.assemble((f"{one.kind} from step {one.step}: ", TROUBLE_STYLES[one.kind]), one.evidence)
+        Text.assemble(
+            (f"{one.kind} from step {one.step}: ", TROUBLE_STYLES[one.kind]), one.evidence
+        )
         for one in find_troubles(run.record)
     ]
     if not is_finished(run) and quiet_s > max(LEAST_QUIET_S, QUIET_STEPS * step_seconds(run)):
