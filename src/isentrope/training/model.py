@@ -20,7 +20,7 @@ from isentrope.errors import ConfigError
 from isentrope.models import builtin_path
 from isentrope.objective.token_stats import TokenStats, token_stats, token_stats_from_hidden
 
-__all__ = ["Head", "LanguageModel", "load_model", "pick_device"]
+__all__ = ["Head", "LanguageModel", "language_model", "load_model", "pick_device"]
 
 BUILTIN = "builtin:"
 
@@ -124,6 +124,11 @@ def load_model(config: ModelConfig) -> LanguageModel:
             "Face id, a folder with config.json, a .gguf file, or builtin:countdown"
         ) from error
     torch.nn.Module.to(network, device).eval()
+    return language_model(network, tokenizer)
+
+
+def language_model(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LanguageModel:
+    """The model with what sampling and training need to know of it."""
     eos_ids = end_of_sequence(network, tokenizer)
     pad = tokenizer.pad_token_id
     parameters = inspect.signature(network.forward).parameters
