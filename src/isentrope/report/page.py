@@ -91,7 +91,7 @@ def paragraph(sentence: str) -> str:
 def troubles(run: Run) -> str:
     """What went wrong, each with its evidence and what to do."""
     return "".join(
-        f'<p><b class="alarm">{escape(one.kind)} from step {one.step}:</b> {escape(one.evidence)}. '
+        f'<p><b class="{one.kind}">{escape(one.kind)} from step {one.step}:</b> {escape(one.evidence)}. '
         f'<span class="sub">{escape(one.advice)}.</span></p>'
         for one in find_troubles(run.record)
     )
