@@ -1,7 +1,7 @@
 """A causal language model and its tokenizer, from a hub id, a folder, a GGUF file or the package."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -50,6 +50,10 @@ class LanguageModel:
     """Name of the cache argument: `past_key_values`, renamed `cache` in transformers 5."""
     head: Head | None
     """The output layer, where it is an ordinary one; else the logits are computed as a whole."""
+    chat: bool = False
+    """Whether prompts go through the chat template."""
+    system: str | None = None
+    """System prompt of the chat."""
 
     @property
     def device(self) -> torch.device:
@@ -101,8 +105,15 @@ class LanguageModel:
         )
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of a prompt."""
-        return self.tokenizer(text)["input_ids"]
+        """The token ids of a prompt, in the model's chat template if it is to be used."""
+        if not self.chat:
+            return self.tokenizer(text)["input_ids"]
+        messages = [{"role": "user", "content": text}]
+        if self.system is not None:
+            messages.insert(0, {"role": "system", "content": self.system})
+        return self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=True
+        )["input_ids"]
 
     def decode(self, tokens: list[int]) -> str:
         """The text of a response, without special tokens."""
@@ -124,7 +135,16 @@ def load_model(config: ModelConfig) -> LanguageModel:
             "Face id, a folder with config.json, a .gguf file, or builtin:countdown"
         ) from error
     torch.nn.Module.to(network, device).eval()
-    return language_model(network, tokenizer)
+    if config.gradient_checkpointing:
+        switch_off_dropout(network)
+        recompute_activations(network)
+    if config.prompt == "chat" and tokenizer.chat_template is None:
+        raise ConfigError(
+            f"model.prompt is 'chat', but the tokenizer of {config.path!r} has no chat template; "
+            "set it to 'plain'"
+        )
+    model = language_model(network, tokenizer)
+    return replace(model, chat=config.prompt == "chat", system=config.system)
 
 
 def language_model(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LanguageModel:
@@ -140,6 +160,24 @@ def language_model(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         cache_keyword="cache" if "cache" in parameters else "past_key_values",
         head=find_head(network),
     )
+
+
+def recompute_activations(network: PreTrainedModel) -> None:
+    """Switches activation checkpointing on; older releases of
+    transformers have another name for it."""
+    if hasattr(network, "activation_checkpointing_enable"):
+        network.activation_checkpointing_enable({"use_reentrant": False})
+    else:
+        network.gradient_checkpointing_enable({"use_reentrant": False})
+
+
+def switch_off_dropout(network: PreTrainedModel) -> None:
+    """Dropout would make the trained policy another than the sampled one."""
+    for module in network.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        elif getattr(module, "attention_dropout", 0.0):
+            module.attention_dropout = 0.0
 
 
 def locate(path: str) -> tuple[str, dict[str, str]]:
