@@ -111,9 +111,10 @@ class LanguageModel:
         messages = [{"role": "user", "content": text}]
         if self.system is not None:
             messages.insert(0, {"role": "system", "content": self.system})
-        return self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_dict=True
-        )["input_ids"]
+        wrapped = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False
+        )
+        return self.tokenizer(str(wrapped), add_special_tokens=False)["input_ids"]
 
     def decode(self, tokens: list[int]) -> str:
         """The text of a response, without special tokens."""
@@ -156,7 +157,7 @@ def language_model(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         network=network,
         tokenizer=tokenizer,
         eos_ids=torch.tensor(eos_ids, device=network.device),
-        pad_id=eos_ids[0] if pad is None else pad,
+        pad_id=pad if isinstance(pad, int) else eos_ids[0],
         cache_keyword="cache" if "cache" in parameters else "past_key_values",
         head=find_head(network),
     )
@@ -177,7 +178,7 @@ def switch_off_dropout(network: PreTrainedModel) -> None:
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         elif getattr(module, "attention_dropout", 0.0):
-            module.attention_dropout = 0.0
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010  a field of some modules only
 
 
 def locate(path: str) -> tuple[str, dict[str, str]]:
