@@ -72,7 +72,8 @@ def test_a_figure_is_written_in_each_format(log: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for suffix, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")):
         path = tmp_path / f"law.{suffix}"
-        assert run(Options(logs=(str(log),), figure=path)) == 0
+        options = Options(logs=(str(log),), reward="critic/rewards/mean", figure=path)
+        assert run(options) == 0
         assert path.read_bytes().startswith(start)
     with pytest.raises(ConfigError, match=r"\.png, \.svg, \.pdf"):
         run(Options(logs=(str(log),), figure=tmp_path / "law.txt"))

@@ -65,7 +65,7 @@ def noisy_law(rng: np.random.Generator, a: float = 0.3) -> Law:
 
 def test_runs_of_one_law_are_told_apart_as_rarely_as_promised() -> None:
     rng = np.random.default_rng(1)
-    apart = [not compare_laws([noisy_law(rng) for _ in range(3)]).shared for _ in range(200)]
+    apart = [not compare_laws([noisy_law(rng) for _ in range(3)]).shared for _ in range(100)]
     assert 0.01 <= np.mean(apart) <= 0.10
 
 
