@@ -4,10 +4,14 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
 from isentrope.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from isentrope.law.study import Study
 
 __all__ = ["Options", "run"]
 
@@ -50,7 +54,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Fits every log, writes the result, and returns 0; 2 if a log of several could not be used."""
-    from isentrope.law.study import Study, study_record
+    from isentrope.law.study import study_record
     from isentrope.runs import read_runs
 
     studies: list[Study] = []
@@ -80,7 +84,7 @@ def run(options: Options) -> int:
     return 2 if failures else 0
 
 
-def write(studies: list, failures: dict[str, str], options: Options) -> None:
+def write(studies: list["Study"], failures: dict[str, str], options: Options) -> None:
     """Writes the tables or the JSON, and the figure if one is asked for."""
     from isentrope.commands.fit_tables import print_studies
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isentrope.errors import ConfigError, require
 from isentrope.law.study import Fit, Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["draw_studies"]
 
@@ -33,7 +36,7 @@ def draw_studies(studies: Sequence[Study], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def draw_law(fit: Fit, name: str, axes: Any) -> None:
+def draw_law(fit: Fit, name: str, axes: "Axes") -> None:
     """Reward over entropy: fitted points filled, the rest open; the line down to zero entropy."""
     law, pairs = fit.law, fit.pairs
     assert law is not None
@@ -59,7 +62,7 @@ def draw_law(fit: Fit, name: str, axes: Any) -> None:
     axes.legend(fontsize=8, frameon=False)
 
 
-def draw_course(fit: Fit, axes: Any) -> None:
+def draw_course(fit: Fit, axes: "Axes") -> None:
     """Reward over steps, the law's reward, and the band of the forecast."""
     law, pairs = fit.law, fit.pairs
     assert law is not None

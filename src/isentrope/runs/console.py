@@ -73,7 +73,7 @@ class ConsoleLog:
         self.lines = Columns()
         self.dicts = Columns()
         self.held: tuple[int, dict[str, float]] | None = None
-        self.before: list[dict[str, float]] = []
+        self.before: tuple[dict[str, float], dict[str, float]] = ({}, {})
         self.count = 0
         self.open_dict = False
 
@@ -90,7 +90,7 @@ class ConsoleLog:
         """Adds the row before, now that another follows."""
         if self.held:
             self.lines.add(*self.held)
-            self.before = [*self.before[-1:], self.held[1]]
+            self.before = self.before[1], self.held[1]
         self.held = step, row
 
     def take_dict(self, text: str) -> None:
@@ -121,7 +121,7 @@ class ConsoleLog:
                 self.dicts.notes.append("the last line is torn: skipped")
             return self.dicts
         step, row = self.held
-        usual = set[str]().union(*self.before[-1:]).intersection(*self.before)
+        usual = (self.before[0] or self.before[1]).keys() & self.before[1].keys()
         if whole_line or usual <= row.keys():
             self.lines.add(step, row)
         else:
@@ -131,6 +131,16 @@ class ConsoleLog:
 
 def verl_items(text: str) -> dict[str, float]:
     """The numbers of `key:value - key:value`; a key may hold colons and " - " itself."""
+    try:  # nearly every line is plain
+        pieces = [part.rpartition(":") for part in text.split(" - ")]
+        row = {key: float(value) for key, _, value in pieces}
+    except ValueError:
+        return odd_verl_items(text)
+    return odd_verl_items(text) if "" in row else row
+
+
+def odd_verl_items(text: str) -> dict[str, float]:
+    """The same where a value is no plain number, or a piece between two " - " is no item."""
     row: dict[str, float] = {}
     begun = ""
     for part in text.split(" - "):

@@ -287,7 +287,7 @@ FRAMEWORKS = (
             reward("train", r"(?:train/)?(?:reward|reward_mean|objective/scores)", BEFORE),
             reward("validation", r"(?P<source>eval)[_/]reward", AFTER),
         ),
-        without_entropy="upgrade TRL (GRPO and RLOO log `entropy` since 0.20)",
+        without_entropy="upgrade TRL: its GRPO and RLOO trainers log `entropy`, older ones do not",
     ),
 )
 
