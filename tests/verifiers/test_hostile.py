@@ -179,7 +179,7 @@ except OSError: print('not there')
 def test_folder_is_empty_and_does_not_last() -> None:
     program = "import os\nprint(sorted(os.listdir('/tmp')), sorted(os.listdir('.')))\nopen('/tmp/left', 'w')"
     for _ in range(2):
-        expected = b"['solution.py'] ['solution.py']\n"
+        expected = b"[] []\n"
         assert run_program(program, limits=LIMITS).output == expected
 
 

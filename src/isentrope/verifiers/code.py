@@ -54,7 +54,7 @@ class CodeVerifier:
     ) -> None:
         self.limits = limits or Limits()
         self.workers = workers or min(MAX_WORKERS, os.cpu_count() or 1)
-        self.isolation = isolation
+        self.isolation: Isolation = isolation
 
     def verify(self, golds: Sequence[str], completions: Sequence[str]) -> list[Verdict]:
         """One verdict a completion, in order."""

@@ -14,11 +14,11 @@ import ctypes
 import json
 import os
 import resource
-import runpy
 import select
 import signal
 import sys
 import time
+import types
 from typing import Any
 
 NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
@@ -235,12 +235,12 @@ def drop_privileges(isolated: bool) -> None:
 
 def run_source(source: bytes, settings: dict[str, Any]) -> None:
     """Runs the program as __main__ and ends the process as the interpreter would."""
-    with open("solution.py", "wb") as file:
-        file.write(source)
     sys.argv = ["solution.py", *settings["arguments"]]
     code = 0
     try:
-        runpy.run_path("solution.py", run_name="__main__")
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module
+        exec(compile(source, "solution.py", "exec"), module.__dict__)
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException as error:
