@@ -13,15 +13,17 @@ __all__ = ["FORMATS", "extract_answer", "last_boxed"]
 
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 HASH = re.compile(r"^\s*####[ \t]*(\S.*?)\s*$", re.MULTILINE)
+ANSWER = re.compile(r"^[ \t*]*answer[ \t*]*:[ \t*]*(\S.*?)[ \t*]*$", re.MULTILINE | re.IGNORECASE)
 BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 
 
 def extract_answer(text: str, formats: Sequence[str] = ("boxed",)) -> str | None:
     """The answer in the first of `formats` that the text uses; None without one, or an empty one.
 
-    boxed  the last \\boxed{...} that is closed, the innermost of nested ones
-    hash   the last line that starts with ####
-    bold   the last **...**, when it holds more than a heading
+    boxed   the last \\boxed{...} that is closed, the innermost of nested ones
+    answer  the last line that starts with "Answer:"
+    hash    the last line that starts with ####
+    bold    the last **...** that is no heading
     """
     for name in formats:
         if name not in FORMATS:
@@ -65,6 +67,12 @@ def last_hash(text: str) -> str | None:
     return lines[-1] if lines else None
 
 
+def last_answer_line(text: str) -> str | None:
+    """The last line that starts with "Answer:", without it."""
+    lines = ANSWER.findall(text)
+    return lines[-1] if lines else None
+
+
 def last_bold(text: str) -> str | None:
     """The last **...** that does not end in a colon."""
     bold = [part for part in BOLD.findall(text) if not part.strip().endswith(":")]
@@ -73,6 +81,7 @@ def last_bold(text: str) -> str | None:
 
 FORMATS: dict[str, Callable[[str], str | None]] = {
     "boxed": last_boxed,
+    "answer": last_answer_line,
     "hash": last_hash,
     "bold": last_bold,
 }
