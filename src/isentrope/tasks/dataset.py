@@ -14,7 +14,7 @@ from isentrope.verifiers.extraction import extract_answer, last_boxed
 from isentrope.verifiers.math import MathVerifier
 from isentrope.verifiers.verdict import Verdict
 
-__all__ = ["RowTask", "check_prompts", "hold_out", "problems_of"]
+__all__ = ["RowTask", "check_prompts", "hold_out", "make_verifier", "problems_of"]
 
 # What a prompt must hold for a model to know where its answer is looked for.
 MARKS = {"boxed": "\\boxed", "answer": "Answer:", "hash": "####", "bold": "**", "code": "```"}
@@ -42,11 +42,7 @@ class RowTask:
         self._epoch = -1
         self._order = np.zeros(0, dtype=np.int64)
         check_prompts([*self._train, *self._test], preset)
-        self.verifier: MathVerifier | CodeVerifier
-        if preset.verifier == "code":
-            self.verifier = CodeVerifier(workers=workers)
-        else:
-            self.verifier = MathVerifier(formats=preset.formats, workers=workers)
+        self.verifier = make_verifier(preset, workers)
 
     def train(self, index: int) -> Problem:
         """The training problem at `index`; each epoch has its own order, drawn from the seed."""
@@ -66,6 +62,13 @@ class RowTask:
     def verify(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """One verdict per completion, in order."""
         return self.verifier.verify([problem.answer for problem in problems], completions)
+
+
+def make_verifier(preset: Preset, workers: int | None = None) -> MathVerifier | CodeVerifier:
+    """The verifier that a preset asks for."""
+    if preset.verifier == "code":
+        return CodeVerifier(workers=workers)
+    return MathVerifier(formats=preset.formats, workers=workers)
 
 
 def problems_of(rows: Iterable[Row], preset: Preset, source: str) -> list[Problem]:

@@ -5,12 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from isentrope.errors import ConfigError
-from isentrope.tasks.dataset import RowTask, hold_out, problems_of
+from isentrope.tasks.dataset import RowTask, hold_out, make_verifier, problems_of
 from isentrope.tasks.presets import GENERIC, PRESETS, Preset
 from isentrope.tasks.problem import Problem, Task
 from isentrope.tasks.rows import read_rows
+from isentrope.verifiers.code import CodeVerifier
+from isentrope.verifiers.math import MathVerifier
 
-__all__ = ["make_task", "read_problems"]
+__all__ = ["make_judge", "make_task", "read_problems"]
 
 # name: module and class of tasks that generate their problems
 GENERATED = {"countdown": ("isentrope.tasks.countdown", "Countdown")}
@@ -59,6 +61,12 @@ def read_problems(name: str, path: str | None = None, *, split: str | None = Non
     title = name if name in PRESETS else Path(name).stem
     rows = read_rows(path or preset.hub, split or preset.test_split or preset.train_split)
     return problems_of(rows, preset, title)
+
+
+def make_judge(name: str) -> tuple[MathVerifier | CodeVerifier, tuple[str, ...]]:
+    """The verifier of a preset or file, and where it looks for answers (nowhere, for code)."""
+    preset, _ = preset_of(name, None)
+    return make_verifier(preset), () if preset.verifier == "code" else preset.formats
 
 
 def preset_of(name: str, path: str | None) -> tuple[Preset, str | None]:
