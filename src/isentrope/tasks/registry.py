@@ -12,7 +12,7 @@ from isentrope.tasks.rows import read_rows
 from isentrope.verifiers.code import CodeVerifier
 from isentrope.verifiers.math import MathVerifier
 
-__all__ = ["make_judge", "make_task", "read_problems"]
+__all__ = ["make_judge", "make_task", "read_golds", "read_problems"]
 
 # name: module and class of tasks that generate their problems
 GENERATED = {"countdown": ("isentrope.tasks.countdown", "Countdown")}
@@ -61,6 +61,21 @@ def read_problems(name: str, path: str | None = None, *, split: str | None = Non
     title = name if name in PRESETS else Path(name).stem
     rows = read_rows(path or preset.hub, split or preset.test_split or preset.train_split)
     return problems_of(rows, preset, title)
+
+
+def read_golds(path: str, preset_name: str | None = None) -> list[str]:
+    """The gold answers of a file, read by a preset, or by the preset of a benchmark's file name."""
+    if preset_name is not None and preset_name not in PRESETS:
+        raise ConfigError(f"there is no preset {preset_name!r}; there are: {', '.join(PRESETS)}")
+    preset = PRESETS[preset_name] if preset_name else guess_preset(path)
+    return [problem.answer for problem in problems_of(read_rows(path), preset, Path(path).name)]
+
+
+def guess_preset(path: str) -> Preset:
+    """The preset that a file's name begins with, the longest; else the generic one."""
+    stem = Path(path).stem.lower().replace("-", "_")
+    named = [name for name in PRESETS if stem.startswith(name)]
+    return PRESETS[max(named, key=len)] if named else GENERIC
 
 
 def make_judge(name: str) -> tuple[MathVerifier | CodeVerifier, tuple[str, ...]]:

@@ -310,6 +310,8 @@ def is_enclosed(text: str) -> bool:
 def read_based(digits: str, base: str) -> Answer | None:
     """Digits with a base below them, as the number they mean."""
     number = BASES.get(base) or int(base)
+    if not 2 <= number <= 36:
+        return None
     sign = -1 if digits.startswith("-") else 1
     try:
         value = sign * int(digits.removeprefix("-"), number)
@@ -321,7 +323,7 @@ def read_based(digits: str, base: str) -> Answer | None:
 def read_words(text: str) -> Answer:
     """Words, if letters outweigh signs; else something opaque."""
     plain = re.sub(r"\\text|\\mathbb", "", text)
-    words = " ".join(re.findall(r"[a-z0-9]+", plain.lower()))
+    words = " ".join(re.findall(r"-?[a-z0-9]+", plain.lower()))
     has_words = re.search(r"[a-zA-Z]{2,}", plain) or re.fullmatch(r"\\mathbb\{[A-Z]\}", text)
     if has_words and not re.search(r"\\|[=<>^+|]|\d\s*[-/*]", plain):
         return Words(words)

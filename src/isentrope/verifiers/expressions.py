@@ -295,6 +295,12 @@ class Parser:
                 name += "_" + self.subscript()
             else:
                 name += "_" + self.next().text
+        kinds = [token.kind for token in self.tokens[self.position : self.position + 3]]
+        if self.peek() == "(" and kinds == ["symbol", "number", "symbol"]:
+            value = "".join(self.next().text for _ in range(3))
+            if value.endswith(")"):  # I(0) is a value of I, and not nothing
+                return Node("symbol", name=name + value)
+            self.position -= 3
         return Node("symbol", name=name)
 
     def subscript(self) -> str:

@@ -19,6 +19,7 @@ UNICODE = {
 REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in [
+        (r"(?<=\d)(?:\\!)?,(?:\\!)?(?=\d{3})", ","),
         (r"(?<!\\)\\(?=[\[\]()])", ""),  # \[ \] \( \): math delimiters
         (r"(?<!\\)\$", ""),
         (r"\\\$|\\euro\b|\\pounds\b", ""),
@@ -66,7 +67,7 @@ ARGUMENT = re.compile(r"\\[a-zA-Z]+|\S")
 
 UNIT_TEXT = re.compile(r"\s*((?:\\text\{[^{}]*\}\s*(?:\^\s*(?:\{-?\d\}|\d))?[\s/\\cdot.]*)+)$")
 UNIT_WORDS = re.compile(
-    r"(?<=[\d})\s%])\s*\\?([A-Za-z]{2,}\.?(?:[ /]+(?:per |of |an? )?[A-Za-z]+\.?)*(?:\s*\^\s*\{?\d\}?)?)$"
+    r"(?<=[\d})\s%])\s*([A-Za-z]{2,}\.?(?:[ /]+(?:per |of |an? )?[A-Za-z]+\.?)*(?:\s*\^\s*\{?\d\}?)?)$"
 )
 NO_UNITS = {
     "sin",
@@ -128,6 +129,8 @@ def repeating_decimal(match: re.Match[str]) -> str:
 def unwrap_maths(match: re.Match[str]) -> str:
     """The content of a \\text that is a number or one letter; other text stays text."""
     content = match[1].strip()
+    if content.isalpha() and re.search(r"[\d}/]\s*$", match.string[: match.start()]):
+        return rf"\text{{{content}}}"  # a unit behind a number
     return f" {content} " if MATHS_IN_TEXT.fullmatch(content) else rf"\text{{{content}}}"
 
 
@@ -189,6 +192,8 @@ def split_unit(text: str) -> tuple[str, str]:
         if match is None or not match.start():
             continue
         unit = match[1].replace(r"\text", " ").strip()
+        if pattern is UNIT_WORDS and not re.search(r"\d", text[: match.start()]):
+            continue  # two words
         if unit.split(" ")[0].strip("{}").lower() not in NO_UNITS:
             return text[: match.start()].strip(), unit
     return text, ""

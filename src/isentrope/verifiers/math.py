@@ -8,6 +8,7 @@ from isentrope.errors import require
 from isentrope.verifiers.answers import Answer, Matrix, Opaque, Relation, Series, read_answer
 from isentrope.verifiers.comparison import answers_equal
 from isentrope.verifiers.extraction import extract_answer
+from isentrope.verifiers.mutation import mutations
 from isentrope.verifiers.numeric import DEFAULT_ROUNDING_DIGITS
 from isentrope.verifiers.pool import Reply, Status, WorkerPool
 from isentrope.verifiers.verdict import Outcome, Verdict
@@ -66,7 +67,7 @@ class MathVerifier:
             if verdict is not None:
                 verdicts[index] = verdict
         undecided = [index for index in range(len(golds)) if index not in verdicts]
-        replies = self.pool.map([[golds[index], answers[index]] for index in undecided])
+        replies = self.pool.map([["pair", golds[index], answers[index]] for index in undecided])
         for index, reply in zip(undecided, replies, strict=True):
             verdicts[index] = verdict_of(reply)
         return [verdicts[index] for index in range(len(golds))]
@@ -85,7 +86,8 @@ class MathVerifier:
         known = self._readable
         new = [gold for gold in dict.fromkeys(golds) if gold not in known]
         hard = [gold for gold in new if needs_algebra(gold)]
-        for gold, reply in zip(hard, self.pool.map([[gold] for gold in hard]), strict=True):
+        requests = [["gold", gold, *mutations(gold).values()] for gold in hard]
+        for gold, reply in zip(hard, self.pool.map(requests), strict=True):
             known[gold] = reply.status == Status.DONE and reply.value is True
         known.update({gold: bool(gold.strip()) for gold in new if gold not in known})
         return known

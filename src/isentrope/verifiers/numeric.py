@@ -15,12 +15,13 @@ Value = Any  # a number of mpmath's, real or complex: these have no types
 
 __all__ = ["expressions_equal", "rational", "same_rounding"]
 
-DIGITS = (60, 400)  # the second confirms what the first calls equal
+DIGITS = (60, 1500)  # the second confirms what the first calls equal
+POINT_DIGITS = (60, 150)  # at a point of several
 GUARD_DIGITS = 15
 MAX_BITS = 200_000  # of an exact power or factorial
 MAX_FACTORIAL = 10_000
 MAX_EXPONENT = 10**9
-POINTS = ((7, 5), (11, 3), (-13, 17))  # seeds of the values that stand in for symbols
+POINTS = ((7, 5), (11, 3), (-13, 17), (1009, 2))  # seeds of the values that stand in for symbols
 DEFAULT_ROUNDING_DIGITS = 6
 
 
@@ -45,8 +46,9 @@ def expressions_equal(
 ) -> bool | None:
     """Whether two expressions have the same value; None where that cannot be computed.
 
-    Rational values are compared exactly. Others must agree to 45 and then to 385 digits, relative
-    to the largest number on the way; symbols are replaced by several points, one of them negative.
+    Rational values are compared exactly. Others must agree to 45 and then to 1485 digits, relative
+    to the largest number on the way; symbols stand for several points, one of them negative, where
+    135 digits must agree.
     A decimal of at least `digits` significant digits equals what rounds (or is cut) to it.
     """
     if first == second:
@@ -60,7 +62,7 @@ def expressions_equal(
     known = [
         verdict
         for point in POINTS
-        if (verdict := equal_at(first, second, values_at(symbols, point))) is not None
+        if (verdict := equal_at(first, second, values_at(symbols, point), POINT_DIGITS)) is not None
     ]
     if len(known) < 2 and all(known):
         return None
@@ -125,9 +127,14 @@ def values_at(symbols: list[str], point: tuple[int, int]) -> dict[str, Fraction]
     }
 
 
-def equal_at(first: Node, second: Node, values: Mapping[str, Fraction]) -> bool | None:
+def equal_at(
+    first: Node,
+    second: Node,
+    values: Mapping[str, Fraction],
+    precisions: tuple[int, ...] = DIGITS,
+) -> bool | None:
     """Whether two expressions agree where the symbols have these values; None if undefined."""
-    for digits in DIGITS:
+    for digits in precisions:
         try:
             context = context_of(digits)
             evaluator = Evaluator(context, values)
@@ -139,6 +146,10 @@ def equal_at(first: Node, second: Node, values: Mapping[str, Fraction]) -> bool 
             scale = max(abs(left), abs(right), evaluator.scale)
             if abs(left - right) > scale * context.mpf(10) ** (GUARD_DIGITS - digits):
                 return False
+            if digits == precisions[-1] and scale * context.mpf(10) ** (-digits // 2) > max(
+                abs(left), abs(right), 1
+            ):
+                return None  # too much was cancelled on the way
         except (ArithmeticError, ValueError, TypeError, NoConvergence):
             return None
     return True

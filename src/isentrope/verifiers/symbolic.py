@@ -21,12 +21,22 @@ logging.disable(logging.WARNING)
 
 
 def judge(request: object) -> object:
-    """For [gold]: whether it parses. For [gold, answer]: equal, different or unparsable."""
+    """["pair", gold, answer]: equal, different or unparsable. ["gold", gold, ...]: whether it reads.
+
+    math-verify reads some texts in part. What else a request for a gold lists differs from it, by
+    a digit say; where no difference is seen, the gold was not read.
+    """
     assert isinstance(request, list)
-    parsed = [read(str(text)) for text in request]
-    if len(parsed) == 1:
-        return bool(parsed[0])
-    gold, answer = parsed
+    kind, gold_text, *others = request
+    gold = read(gold_text)
+    if kind == "gold":
+        return bool(gold) and "equal" not in [opinion(gold, other) for other in others]
+    return opinion(gold, others[0])
+
+
+def opinion(gold: list, text: str) -> str:
+    """What math-verify says of an answer, and the digits do not refute."""
+    answer = read(text)
     if not answer:
         return "unparsable"
     if not gold or not verify(gold, answer, timeout_seconds=None):
