@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "run"]
 
+MIN_WIDTH = 130  # of the table, where the output is no terminal
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
@@ -64,6 +66,7 @@ def run(options: Options) -> int:
         limit=options.limit,
     )
     console = Console()
+    console.width = max(console.width, MIN_WIDTH)
     folder = options.out or default_folder(options.model)
     first = evaluate(options, options.model, folder, benchmarks)
     print_summaries(console, options.model, first, folder, options.seed)

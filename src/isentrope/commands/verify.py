@@ -7,6 +7,8 @@ import tyro
 
 __all__ = ["Options", "run"]
 
+MIN_WIDTH = 130  # of the table, where the output is no terminal
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
@@ -37,6 +39,7 @@ def run(options: Options) -> int:
         raise ConfigError("name at least one data file")
     verifier = MathVerifier(timeout_s=options.timeout_s)
     console = Console(highlight=False, soft_wrap=True)
+    console.width = max(console.width, MIN_WIDTH)
     table = Table()
     headings = ("file", "rows", "equal itself", "unjudgeable", *(f"{m}: differ" for m in MUTATIONS))
     for heading in headings:

@@ -65,21 +65,23 @@ class TransformersGenerator:
         if model.endswith(".gguf"):
             folder, options = str(Path(model).parent), {"gguf_file": Path(model).name}
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-            self.model: Any = AutoModelForCausalLM.from_pretrained(folder, **options)
+            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+            network = AutoModelForCausalLM.from_pretrained(folder, **options)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"the model {model!r} could not be loaded: {error}; give a hub id, a folder or a GGUF file"
+                f"the model {model!r} could not be loaded: {error}; "
+                "give a hub id, a folder or a GGUF file"
             ) from error
-        self.model.to(device).eval()
-        self.device = device
+        self.use(network.to(device).eval(), tokenizer, device, chat=chat)
+
+    def use(self, model: Any, tokenizer: Any, device: str, *, chat: bool) -> None:
+        """Takes a model and a tokenizer that are loaded."""
+        self.model, self.tokenizer, self.device = model, tokenizer, device
+        self.chat = chat and tokenizer.chat_template is not None
+        self.end_ids = end_ids(model.generation_config.eos_token_id, tokenizer.eos_token_id)
         # transformers 5 renamed the argument
-        parameters = inspect.signature(self.model.forward).parameters
+        parameters = inspect.signature(model.forward).parameters
         self.cache_keyword = "cache" if "cache" in parameters else "past_key_values"
-        self.chat = chat and self.tokenizer.chat_template is not None
-        self.end_ids = end_ids(
-            self.model.generation_config.eos_token_id, self.tokenizer.eos_token_id
-        )
 
     def encode(self, prompt: str) -> list[int]:
         """The token ids, within the chat template where the model has one."""

@@ -195,7 +195,7 @@ def read_relation(text: str) -> Answer | None:
         return None
     left, sign, right = text[: match.start()].strip(), match[0], text[match.end() :].strip()
     if not left or not right:
-        return read(left or right) if sign == "=" else Opaque(squeezed(text))
+        return read(left or right) if sign in ("=", r"\approx") else Opaque(squeezed(text))
     second = first_sign(right)
     if second is not None:
         return read_chain(text, left, sign, right, second)

@@ -71,6 +71,8 @@ def same(gold: Answer, answer: Answer, digits: int) -> bool | None:
         return matrices_equal(gold, answer, digits)
     if isinstance(gold, Series) or isinstance(answer, Series):
         return series_equal(as_series(gold), as_series(answer), digits)
+    if isinstance(gold, Scalar) and gold.base and isinstance(answer, Opaque):
+        return False
     if isinstance(gold, Opaque) or (isinstance(answer, Opaque) and not isinstance(gold, Words)):
         return None
     return words_equal(gold, answer)
@@ -94,7 +96,8 @@ def scalars_equal(gold: Scalar, answer: Scalar, digits: int) -> bool | None:
         return bases_equal(gold, answer)
     if gold.unit and answer.unit:
         names = unit_name(gold.unit), unit_name(answer.unit)
-        if None not in names and names[0] != names[1]:
+        powers = [re.findall(r"\^\s*\{?(\d)", unit) for unit in (gold.unit, answer.unit)]
+        if (None not in names and names[0] != names[1]) or (all(powers) and powers[0] != powers[1]):
             return False
     equal = expressions_equal(gold.node, answer.node, digits)
     if equal or gold.percent == answer.percent:
@@ -124,6 +127,8 @@ def relations_equal(gold: Answer, answer: Answer, digits: int) -> bool | None:
         return named_value_equal(gold, answer, digits)
     if gold.sign != answer.sign:
         return False if {gold.sign, answer.sign} <= {"=", r"\ne", "<", ">"} else None
+    if gold.sign == r"\approx":
+        return both([same(gold.left, answer.left, digits), same(gold.right, answer.right, digits)])
     if gold.sign != "=":
         return (
             both([same(gold.left, answer.left, digits), same(gold.right, answer.right, digits)])
