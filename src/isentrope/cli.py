@@ -6,6 +6,7 @@ called; it holds a dataclass of its options and a `run` function that imports th
 
 import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -22,6 +23,8 @@ COMMANDS = {
     "compare": ("compare", "train several recipes and seeds side by side; one table at the end"),
     "fit": ("fit", "fit R = -a e^H + b to a run log of any trainer; forecast its end"),
     "scale": ("scale", "a and b against model size; predict a larger model"),
+    "eval": ("eval", "score a model on benchmarks: the paper's suite, a subset, or a file"),
+    "verify": ("verify", "audit the gold answers of a data set"),
     "report": ("report", "one HTML page about a run, several arms and seeds, or a log"),
     "watch": ("watch", "follow a run in the terminal"),
     "doctor": ("doctor", "check the installation, device, memory and built-in model"),
@@ -53,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command.run(parse(rest))
     except IsentropeError as error:
         return complain(str(error))
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         if error.errno not in STORAGE_ERRORS:
             raise

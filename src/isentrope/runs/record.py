@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 __all__ = ["Columns", "Meaning", "Record", "Role", "Series", "number"]
 
-Role = Literal["entropy", "train", "validation", "pass@k"]
+Role = Literal["entropy", "train", "validation", "pass@k", "other"]
 
 WRAPPED = re.compile(r"(?:np|numpy|torch)?\.?(?:float|int|tensor|bfloat)\d*\((.+)\)")
 SHUFFLED = 0.05  # with more backward steps than this share, rows are unordered, not restarted

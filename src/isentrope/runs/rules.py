@@ -88,6 +88,7 @@ FRAMEWORKS = (
             entropy_on_validation(
                 r"eval/(?P<source>.+)/entropy/token_mean", "token mean", temperature="1"
             ),
+            Rule(r"(.+/)?entropy_change/(predicted|measured)", Meaning(role="other")),
             reward("train", r"reward/mean", AFTER),
             reward("validation", r"eval/(?P<source>.+)/reward/avg", AFTER, "avg"),
             reward("pass@k", r"eval/(?P<source>.+)/reward/pass@(?P<k>\d+)", AFTER, "pass@{k}"),

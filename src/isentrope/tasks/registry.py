@@ -14,7 +14,14 @@ from isentrope.tasks.rows import read_rows
 from isentrope.verifiers.code import CodeVerifier
 from isentrope.verifiers.math import MathVerifier
 
-__all__ = ["ReasoningOptions", "RowOptions", "make_judge", "make_task", "read_golds", "read_problems"]
+__all__ = [
+    "ReasoningOptions",
+    "RowOptions",
+    "make_judge",
+    "make_task",
+    "read_golds",
+    "read_problems",
+]
 
 # name: module and class of tasks that generate their problems
 GENERATED = {"countdown": ("isentrope.tasks.countdown", "Countdown")}
