@@ -49,6 +49,7 @@ def test_two_points_have_a_ceiling_of_unknown_uncertainty() -> None:
         ([], [], "there are none"),
         ([0.5, float("nan")], [0.1, 0.2], "there is 1"),
         ([0.5, 0.4], [0.1], "one length"),
+        ([900.0, 400.0], [0.1, 0.2], "none of a token in nats"),
     ],
 )
 def test_what_carries_no_line_is_refused(

@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
 MOST_PAIRED_POINTS = 300  # the robust line looks at every pair of points
+LARGEST_ENTROPY = 50.0  # nats a token; the logarithm of any vocabulary is below 15
 FLAT = 1e-9  # entropies closer than this are one value written with rounding noise
 
 
@@ -160,6 +161,11 @@ def complete_pairs(
         raise DataError(
             f"the law needs at least 2 points with both entropy and reward; there "
             f"{'is 1' if len(h) == 1 else 'are none'}"
+        )
+    if float(h.max()) > LARGEST_ENTROPY:
+        raise DataError(
+            f"an entropy of {h.max():g} is none of a token in nats; is it a sum over tokens, or "
+            "another key?"
         )
     if float(np.ptp(h)) <= FLAT * max(1.0, float(np.abs(h).max())):
         raise DataError(

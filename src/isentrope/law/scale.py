@@ -1,7 +1,7 @@
 """The law over model size, and over algorithms: what small models say about a large one.
 
 In the paper the coefficients go with the logarithm of the number of parameters without embeddings
-inside a family (its figure 7), and do not depend on the algorithm (its figure 6).
+inside a family, and do not depend on the algorithm.
 """
 
 from collections.abc import Sequence

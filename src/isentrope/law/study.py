@@ -168,9 +168,9 @@ def foresee(pairs: Pairs, n: int, more: int | None, level: float) -> Forecast | 
         return None
 
 
-def finite(value: float) -> float | None:
-    """The value, or None in place of NaN, which JSON does not have."""
-    return value if math.isfinite(value) else None
+def finite(value: float | None) -> float | None:
+    """The value, or None in place of NaN and infinity, which JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def forecast_dict(foreseen: Forecast) -> Mapping[str, object]:
@@ -192,10 +192,10 @@ def backtest_dict(result: Backtest) -> Mapping[str, object]:
         "fraction": result.fraction,
         "points": result.points,
         "verdict": str(result.law.verdict) if result.law else None,
-        "rmse_given_entropy": result.rmse_given,
-        "end_error_given_entropy": result.end_given,
-        "covered_given_entropy": result.covered_given,
-        "rmse_own_trend": result.rmse_trend,
-        "end_error_own_trend": result.end_trend,
-        "covered_own_trend": result.covered_trend,
+        "rmse_given_entropy": finite(result.rmse_given),
+        "end_error_given_entropy": finite(result.end_given),
+        "covered_given_entropy": finite(result.covered_given),
+        "rmse_own_trend": finite(result.rmse_trend),
+        "end_error_own_trend": finite(result.end_trend),
+        "covered_own_trend": finite(result.covered_trend),
     }

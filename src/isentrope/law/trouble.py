@@ -136,7 +136,7 @@ def plateau(steps: Steps, reward: Array, key: str = "reward") -> Trouble | None:
         step=int(steps[first]),
         evidence=f"{key} {start:.3g} -> {smooth[first]:.3g} by then, {end:.3g} at the end: "
         f"{1 - first / len(reward):.0%} of the run brought {end - smooth[first]:+.2g}",
-        advice="More steps alone will bring little; see the ceiling",
+        advice="More steps alone will bring little; see the ceiling where the law holds",
     )
 
 

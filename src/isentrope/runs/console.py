@@ -131,9 +131,11 @@ class ConsoleLog:
 
 def verl_items(text: str) -> dict[str, float]:
     """The numbers of `key:value - key:value`; a key may hold colons and " - " itself."""
+    row: dict[str, float] = {}
     try:  # nearly every line is plain
-        pieces = [part.rpartition(":") for part in text.split(" - ")]
-        row = {key: float(value) for key, _, value in pieces}
+        for part in text.split(" - "):
+            key, _, value = part.rpartition(":")
+            row[key] = float(value)
     except ValueError:
         return odd_verl_items(text)
     return odd_verl_items(text) if "" in row else row
