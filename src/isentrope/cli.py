@@ -21,9 +21,10 @@ COMMANDS = {
     "train": ("train", "train a model with entropy control, into a run folder"),
     "compare": ("compare", "train several recipes and seeds side by side; one table at the end"),
     "fit": ("fit", "fit R = -a e^H + b to a run log of any trainer; forecast its end"),
-    "report": ("report", "one HTML page about a run, or about several arms and seeds"),
-    "watch": ("watch", "follow a run folder in the terminal"),
-    "doctor": ("doctor", "check the installation, and say what to run next"),
+    "scale": ("scale", "a and b against model size; predict a larger model"),
+    "report": ("report", "one HTML page about a run, several arms and seeds, or a log"),
+    "watch": ("watch", "follow a run in the terminal"),
+    "doctor": ("doctor", "check the installation, device, memory and built-in model"),
 }
 
 USAGE_ERROR = 2

@@ -40,6 +40,16 @@ class ModelConfig:
     """Type of the weights."""
     device: str = "auto"
     """cpu, cuda, or auto: cuda where there is one."""
+    prompt: Literal["plain", "chat"] = "plain"
+    """plain gives the problem as it is, for base models; chat wraps it in the model's template."""
+    system: str | None = None
+    """System prompt, for chat."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, one more forward pass."""
+
+    def __post_init__(self) -> None:
+        if self.system is not None and self.prompt != "chat":
+            raise ConfigError("system is set, but prompt is 'plain'; set model.prompt to 'chat'")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

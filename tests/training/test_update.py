@@ -4,11 +4,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from isentrope.config import ObjectiveConfig, OptimizerConfig, TrainConfig
+from isentrope.config import ModelConfig, ObjectiveConfig, OptimizerConfig, TrainConfig
 from isentrope.errors import ConfigError
 from isentrope.tasks.countdown import Countdown
 from isentrope.training.experience import Experience, collect
-from isentrope.training.model import LanguageModel
+from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.objective import make_objective
 from isentrope.training.probe import EntropyProbe
 from isentrope.training.streams import stream
@@ -80,6 +80,17 @@ def test_the_micro_batch_size_changes_nothing(
         assert other_metrics == pytest.approx(metrics, rel=1e-3, abs=1e-4, nan_ok=True)
 
 
+def test_gradient_checkpointing_changes_nothing(
+    model: LanguageModel, experience: Experience, tiny: TrainConfig
+) -> None:
+    plain, _, _ = updated(model, experience, tiny, ObjectiveConfig(), 1000)
+    spared = replace(tiny, model=ModelConfig(gradient_checkpointing=True))
+    other = load_model(spared.model)
+    recomputed, _, _ = updated(other, experience, spared, ObjectiveConfig(), 1000)
+    assert not other.network.training
+    assert torch.allclose(plain, recomputed, atol=1e-6)
+
+
 def test_selection_in_micro_batches_depends_on_their_size(
     model: LanguageModel, experience: Experience, tiny: TrainConfig
 ) -> None:
@@ -139,21 +150,21 @@ def test_what_does_not_fit_together_is_refused(settings: ObjectiveConfig, messag
 def test_the_predicted_entropy_change_is_right_to_first_order(
     model: LanguageModel, experience: Experience
 ) -> None:
-    # The error of the lemma shrinks with the square of the step, on a language model too.
-    direction = [torch.randn(p.shape, generator=stream(0, "walk")) for p in parameters(model)]
-    errors, changes = [], []
-    for size in (2e-3, 1e-3):
-        network = copy.deepcopy(model.network)
-        moved = replace(model, network=network)
-        probe = EntropyProbe(moved, experience.rollout, samples=1, max_tokens=400)
-        with torch.no_grad():
-            for parameter, move in zip(network.parameters(), direction, strict=True):
-                parameter += size * move
-        change = probe.compare()
-        changes.append(change["entropy_change/measured"])
-        errors.append(change["entropy_change/measured"] - change["entropy_change/predicted"])
-    assert errors[0] / errors[1] == pytest.approx(4, rel=0.25)
+    # The error of the lemma shrinks with the square of the step, on a language model too. Random
+    # directions: some have a second-order term near zero, so it is their sum that is compared.
+    whole = sum(lemma_error(model, experience, seed, 2e-3) for seed in range(6))
+    half = sum(lemma_error(model, experience, seed, 1e-3) for seed in range(6))
+    assert whole / half == pytest.approx(4, rel=0.3)
 
 
-def parameters(model: LanguageModel) -> list[torch.Tensor]:
-    return list(model.network.parameters())
+def lemma_error(model: LanguageModel, experience: Experience, seed: int, size: float) -> float:
+    """|measured - predicted| after a random move of all parameters."""
+    network = copy.deepcopy(model.network)
+    moved = replace(model, network=network)
+    probe = EntropyProbe(moved, experience.rollout, samples=1, max_tokens=400)
+    draws = stream(seed, "walk")
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += size * torch.randn(parameter.shape, generator=draws)
+    change = probe.compare()
+    return abs(change["entropy_change/measured"] - change["entropy_change/predicted"])

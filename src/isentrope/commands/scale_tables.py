@@ -17,6 +17,11 @@ def print_ladder(result: Climbed) -> None:
     """Prints the runs, the predictions with their intervals, and the comparisons."""
     console = Console(highlight=False)
     console.print(runs_table(result))
+    for family, a, b in result.lines:
+        console.print(
+            f"{escape(family)}: a = {a.start:.3f} {a.slope:+.3f} ln N, "
+            f"b = {b.start:.3f} {b.slope:+.3f} ln N, N parameters, {a.models} runs"
+        )
     for family, prediction in result.predictions:
         console.print(f"[bold]{escape(family)}, {size(prediction.parameters)}[/bold]: ", end="")
         console.print(sentence(prediction))

@@ -25,10 +25,6 @@ class Options:
     """Print one frame and stop, as is done where the output is not a terminal."""
     interval_s: float = 2.0
     """Seconds between two looks at the folder."""
-    collapse_ratio: float = 0.25
-    """Alarm when entropy is below this part of its start."""
-    explosion_ratio: float = 2.0
-    """Alarm when entropy is above this multiple of its start."""
 
 
 def run(options: Options) -> int:
@@ -57,11 +53,6 @@ def check(options: Options) -> None:
         raise DataError(f"{options.run} is not a folder; give the folder that a run writes to")
     if options.interval_s <= 0:
         raise ConfigError(f"--interval-s must be above 0, got {options.interval_s}")
-    if not 0 < options.collapse_ratio < 1 < options.explosion_ratio:
-        raise ConfigError(
-            "alarms need --collapse-ratio between 0 and 1 and --explosion-ratio above 1, got "
-            f"{options.collapse_ratio} and {options.explosion_ratio}"
-        )
 
 
 def follow(options: Options, console: "Console") -> None:
@@ -83,17 +74,10 @@ def follow(options: Options, console: "Console") -> None:
 
 def draw(options: Options, found: "Run", width: int) -> "RenderableType":
     """One frame of what the folder holds."""
-    from isentrope.report.alarms import entropy_alarms
     from isentrope.report.live import frame
 
-    alarms = entropy_alarms(
-        found.training_entropy.steps,
-        found.training_entropy.values,
-        collapse_ratio=options.collapse_ratio,
-        explosion_ratio=options.explosion_ratio,
-    )
     quiet_s = time.time() - (options.run / "metrics.jsonl").stat().st_mtime
-    return frame(found, alarms, width=width, quiet_s=quiet_s)
+    return frame(found, width=width, quiet_s=quiet_s)
 
 
 def has_first_line(path: Path) -> bool:

@@ -22,7 +22,7 @@ __all__ = ["Law", "Line", "Verdict", "fit_law", "robust_line"]
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
-MOST_PAIRED_POINTS = 1_500  # the robust line looks at every pair of points
+MOST_PAIRED_POINTS = 300  # the robust line looks at every pair of points
 FLAT = 1e-9  # entropies closer than this are one value written with rounding noise
 
 
@@ -208,7 +208,7 @@ def around(center: float, variance: float, width: float) -> Interval:
 def robust_line(entropy: Array, reward: Array) -> Line:
     """The Theil-Sen line: the median slope over all pairs of points, then the median intercept.
 
-    Up to 29 % of the points may be anything. Above 1,500 points every k-th one is used.
+    Up to 29 % of the points may be anything. Above 300 points every k-th one is used.
     """
     stride = -(-len(entropy) // MOST_PAIRED_POINTS)
     x, y = np.exp(entropy[::stride]), reward[::stride]

@@ -20,7 +20,15 @@ from typing import TypeVar
 
 from isentrope.errors import ConfigError
 from isentrope.law.fit import Law, fit_law
-from isentrope.law.scale import Agreement, Prediction, Size, compare_laws, predict_size
+from isentrope.law.scale import (
+    Agreement,
+    Prediction,
+    Size,
+    SizeLine,
+    compare_laws,
+    fit_size,
+    predict_size,
+)
 from isentrope.law.verdict import Verdict
 from isentrope.runs.pairing import pair
 from isentrope.runs.read import read_run
@@ -87,6 +95,8 @@ class Climbed:
     """The result: every run, the predictions by family, the comparisons by model."""
 
     rungs: tuple[Rung, ...]
+    lines: tuple[tuple[str, SizeLine, SizeLine], ...]
+    """(family, line of a, line of b) of every family of several sizes."""
     predictions: tuple[tuple[str, Prediction], ...]
     agreements: tuple[tuple[str, Agreement], ...]
 
@@ -103,6 +113,14 @@ class Climbed:
                     "used": rung.counts,
                 }
                 for rung in self.rungs
+            ],
+            "lines": [
+                {
+                    "family": family,
+                    "a": {"start": a.start, "slope": a.slope},
+                    "b": {"start": b.start, "slope": b.slope},
+                }
+                for family, a, b in self.lines
             ],
             "predictions": [{"family": f, **asdict(p)} for f, p in self.predictions],
             "algorithms": [
@@ -156,6 +174,7 @@ def climb(ladder: Ladder, *, level: float = 0.9) -> Climbed:
     used = [rung for rung in rungs if rung.counts]
     return Climbed(
         rungs=rungs,
+        lines=tuple(size_lines(used)),
         predictions=tuple(
             (wish.family, predict_size(sizes(used, wish.family), wish.parameters, level=level))
             for wish in ladder.wanted
@@ -177,13 +196,28 @@ def fitted(run: RunEntry, folder: Path, level: float) -> Rung:
     return Rung(entry=run, a=law.a, b=law.b, law=law)
 
 
-def sizes(rungs: Sequence[Rung], family: str) -> list[Size]:
+def size_lines(rungs: Sequence[Rung]) -> list[tuple[str, SizeLine, SizeLine]]:
+    """The lines of a and b of each family that has several sizes."""
+    families = {family: members(rungs, family) for family in {r.entry.family: 0 for r in rungs}}
+    return [
+        (family, fit_size(found, "a"), fit_size(found, "b"))
+        for family, found in families.items()
+        if len({size.parameters for size in found}) > 1
+    ]
+
+
+def members(rungs: Sequence[Rung], family: str) -> list[Size]:
     """The usable runs of a family."""
-    found = [
+    return [
         Size(parameters=rung.entry.parameters, a=rung.a, b=rung.b)
         for rung in rungs
         if rung.entry.family == family
     ]
+
+
+def sizes(rungs: Sequence[Rung], family: str) -> list[Size]:
+    """The usable runs of a family that is to be predicted, of several sizes at least."""
+    found = members(rungs, family)
     if len({size.parameters for size in found}) < 2:
         raise ConfigError(
             f"a prediction for {family!r} needs runs of at least 2 sizes whose law holds; "

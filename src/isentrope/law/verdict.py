@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 MIN_POINTS = 8  # fewer leave nothing to estimate the autocorrelation from
 SHAPE_PARTS = 10  # a run is looked at in tenths
-EXPLOSION = 1.5  # the last tenth over the first
+EXPLOSION = 3.0  # the last tenth over the first
 RISE = 1.1
 REBOUND = 0.5  # share of the fall that came back
 STILL = 0.05  # a fall of less than this share of the entropy is no fall

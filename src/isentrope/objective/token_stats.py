@@ -64,7 +64,8 @@ def token_stats(
     Rows where `mask` is False are not computed: 0 in every output, gradient 0, label not read.
     `byproducts` adds `top1_prob`, `sum_sq_prob` and `max_logit`, which carry no gradient.
     `overwrite_logits` lets the backward pass write the gradient over the logits, which then takes
-    no memory at all; whoever still needs the logits afterwards gets autograd's error.
+    no memory of its own. Give it only logits whose storage nothing else shares; an operation that
+    still needs them in its backward pass afterwards gets autograd's error.
     """
     transform = LogitTransform(temperature=temperature, softcap=softcap, scale=scale)
     if overwrite_logits and logits.is_leaf and logits.requires_grad:

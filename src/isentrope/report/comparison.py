@@ -34,7 +34,7 @@ def arm_sections(arms: list[Arm], readings: list[Reading]) -> list[Section]:
                     arms, "pass@k", "share of problems", lambda run: run.passed, from_zero=False
                 ),
                 compare(arms, "Entropy of test problems", "nats", lambda run: run.entropy),
-                chart("Training reward", "reward/mean", "mean reward"),
+                compare(arms, "Training reward", "mean reward", training_reward, from_zero=False),
             ],
         ),
         (
@@ -60,6 +60,11 @@ def arm_sections(arms: list[Arm], readings: list[Reading]) -> list[Section]:
             ],
         ),
     ]
+
+
+def training_reward(run: Run) -> Series:
+    """The mean reward of each step's own prompts."""
+    return run.first("train") or run.get("reward/mean")
 
 
 def compare(

@@ -40,7 +40,7 @@ def run_sections(run: Run, reading: Reading, early: EarlyFit | None) -> list[Sec
             [
                 entropy(run),
                 reward(run),
-                law_chart([("one evaluation", 0, reading)]),
+                law_chart([("measured", 0, reading)]),
                 forecast(reading, early),
             ],
         ),
@@ -62,15 +62,14 @@ def entropy(run: Run) -> Chart:
             traces += noisy(series, f"{aggregation}, training prompts", color)
         else:
             traces.append(trace(series, f"{aggregation}, test problems", color, is_dots=True))
-    kind = next((s.meaning.describe() for s in run.record.having("entropy") if s.meaning), "")
     return Chart(
         title="Entropy",
         x_label="step",
-        y_label="nats",
+        y_label="nats" if len(colors) != 1 else f"nats, {next(iter(colors))}",
         from_zero=True,
         series=tuple(traces),
         note="Sequence mean: over the tokens of a response, then over responses (the paper's H). "
-        f"Token mean: all tokens alike. First curve: {kind}.",
+        "Token mean: all tokens alike.",
     )
 
 
@@ -78,10 +77,12 @@ def reward(run: Run) -> Chart:
     """R over steps on every data set with its interval, and the training reward."""
     train = run.first("train")
     traces = [*noisy(train, "training reward", -1)] if train else []
+    has_bands = False
     for index, series in enumerate(run.record.having("validation")):
         assert series.meaning is not None, "a series with a role has a meaning"
         low, high = run.get(f"{series.key}_low"), run.get(f"{series.key}_high")
         has_band = len(low) == len(high) == len(series)
+        has_bands |= has_band
         traces.append(
             Trace(
                 label=run.name_of(series),
@@ -97,8 +98,8 @@ def reward(run: Run) -> Chart:
         x_label="step",
         y_label="mean reward",
         series=tuple(traces),
-        note="The band is the 95 % bootstrap interval over problems. The training reward is that of "
-        "the step's own prompts.",
+        note=("The band is the 95 % bootstrap interval over problems. " if has_bands else "")
+        + "The training reward is that of the step's own prompts.",
     )
 
 
@@ -142,24 +143,33 @@ def law_chart(fits: list[tuple[str, int, Reading]]) -> Chart:
 def forecast(reading: Reading, early: EarlyFit | None) -> Chart:
     """What the law of the first quarter says about the rest, against what came."""
     title, x_label, y_label = "Forecast from the first quarter", "step", "mean reward R"
-    if early is None:
-        return Chart(title=title, x_label=x_label, y_label=y_label, series=())
+    if early is None or not reading.usable:
+        absent = "too few points" if reading.usable else "there is no law to forecast with"
+        return Chart(title=title, x_label=x_label, y_label=y_label, series=(), absent=absent)
+    traces = [
+        Trace(label="measured", x=reading.steps, y=reading.reward, kind="dots"),
+        Trace(label="foreseen, entropy given", x=reading.steps, y=early.predicted, color=1),
+    ]
+    if early.foreseen is not None:
+        ahead = early.foreseen
+        band = Trace(
+            label=f"foreseen with the entropy's trend, {100 * ahead.law.level:.0f} % band",
+            x=ahead.steps,
+            y=ahead.reward,
+            low=ahead.low,
+            high=ahead.high,
+            color=2,
+            kind="dashed",
+        )
+        traces.append(band)
     return Chart(
         title=title,
         x_label=x_label,
         y_label=y_label,
-        series=(
-            Trace(label="measured", x=reading.steps, y=reading.reward, kind="dots"),
-            Trace(
-                label="the early law at the entropy that came",
-                x=reading.steps,
-                y=early.predicted,
-                color=1,
-            ),
-        ),
+        series=tuple(traces),
         marks=(Mark(axis="x", value=early.last_step, label="fitted up to here"),),
-        note=f"The law is fitted to the first {early.points} points and given the entropy of the "
-        f"others. Their root mean squared error is {100 * early.rmse:.1f} points of accuracy.",
+        note=f"The law is fitted to the first {early.points} points. Given the entropy of the "
+        f"others, its error is {100 * early.rmse:.1f} points of accuracy (RMSE).",
     )
 
 
@@ -304,7 +314,8 @@ def selection(run: Run) -> Chart:
 
 def speed(run: Run) -> Chart:
     """Seconds of a step by phase."""
-    return stepwise(run, "Seconds of a step", "seconds", PHASES)
+    every_step = {key: line for key, line in PHASES.items() if key != "time/evaluate_s"}
+    return stepwise(run, "Seconds of a step", "seconds", every_step)
 
 
 def stepwise(

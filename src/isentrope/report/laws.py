@@ -8,12 +8,13 @@ import numpy as np
 
 from isentrope.errors import DataError
 from isentrope.law.fit import Law, fit_law
+from isentrope.law.forecast import Forecast, forecast
 from isentrope.report.arms import Arm, over_seeds
 from isentrope.report.run_files import Run, Table
 from isentrope.report.svg import Array
 from isentrope.runs import Series, pair
 
-__all__ = ["EarlyFit", "Reading", "early_fit", "read_law", "read_law_of_arm"]
+__all__ = ["EarlyFit", "Reading", "early_fit", "outlook", "read_law", "read_law_of_arm"]
 
 EARLY_SHARE = 0.25
 LEAST_EARLY_POINTS = 3  # two coefficients and one point to spare
@@ -35,14 +36,17 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlyFit:
-    """The law of the first quarter of the points, applied to the entropy of all."""
+    """The law of the first quarter of the points, against the rest."""
 
     last_step: int
     """The last step that the fit has seen."""
     points: int
     predicted: Array
+    """The reward at every point, its entropy given, as in the paper."""
     rmse: float
-    """Of the points that the fit has not seen."""
+    """Of `predicted`, over the points that the fit has not seen."""
+    foreseen: Forecast | None
+    """The rest with its entropy foreseen too; None where the quarter has too few points for it."""
 
 
 def read_law(run: Run) -> Reading:
@@ -116,18 +120,36 @@ def early_fit(reading: Reading) -> EarlyFit | None:
     points = ceil(EARLY_SHARE * reading.steps.size)
     if points < LEAST_EARLY_POINTS or points == reading.steps.size:
         return None
+    past = reading.steps[:points], reading.entropy[:points], reading.reward[:points]
     try:
-        law = fit_law(reading.entropy[:points], reading.reward[:points])
+        predicted = fit_law(*past[1:]).predict(reading.entropy)
     except DataError:
         return None
-    predicted = law.predict(reading.entropy)
     errors = (predicted - reading.reward)[points:]
     return EarlyFit(
-        last_step=int(reading.steps[points - 1]),
+        last_step=int(past[0][-1]),
         points=points,
         predicted=predicted,
         rmse=float(np.sqrt(np.mean(errors**2))),
+        foreseen=foresee(past, reading.steps[points:]),
     )
+
+
+def outlook(run: Run, reading: Reading) -> Forecast | None:
+    """The reward at the planned end of a run that is not there yet; None without a usable law."""
+    planned = run.planned_steps
+    if not reading.usable or planned is None or planned <= reading.steps[-1]:
+        return None
+    past = reading.steps, reading.entropy, reading.reward
+    return foresee(past, np.array([float(planned)]))
+
+
+def foresee(past: tuple[Array, Array, Array], ahead: Array) -> Forecast | None:
+    """The forecast at the steps ahead, or None where the past is too short for one."""
+    try:
+        return forecast(*past, ahead)
+    except DataError:
+        return None
 
 
 def series(steps: Array, values: Array) -> Series:

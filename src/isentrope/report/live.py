@@ -8,18 +8,26 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from isentrope.report.alarms import Alarm
+from isentrope.law.trouble import find_troubles
+from isentrope.report.laws import outlook, read_law
 from isentrope.report.run_files import Run
+from isentrope.report.summary import outlook_sentence
 from isentrope.report.svg import Array
 from isentrope.runs import Series
 
-__all__ = ["frame", "is_finished", "planned_steps", "sparkline"]
+__all__ = ["frame", "is_finished", "sparkline"]
 
 BLOCKS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 CHART_HEIGHT = 4
 RECENT = 20  # steps of the means in the table and of the time for the ETA
 LEAST_QUIET_S = 60.0
 QUIET_STEPS = 5  # a run that is silent for so many steps' time is pointed out
+TROUBLE_STYLES = {
+    "collapse": "bold red",
+    "explosion": "bold red",
+    "narrowing": "bold yellow",
+    "plateau": "bold yellow",
+}
 SHOWN = {
     # key: what the table calls it
     "entropy/sequence_mean": "entropy, sequence mean",
@@ -41,7 +49,7 @@ SHOWN = {
 }
 
 
-def frame(run: Run, alarms: list[Alarm], *, width: int, quiet_s: float) -> RenderableType:
+def frame(run: Run, *, width: int, quiet_s: float) -> RenderableType:
     """Progress, two curves, the latest evaluation, alarms and the table of metrics.
 
     `quiet_s` is the time since the log last grew.
@@ -54,15 +62,23 @@ def frame(run: Run, alarms: list[Alarm], *, width: int, quiet_s: float) -> Rende
     stacked: RenderableType = (
         Columns(charts, padding=(0, 1)) if 2 * half + 1 <= width else Group(*charts)
     )
-    lines = [Text(alarm.text, style="bold red") for alarm in alarms]
+    lines = [
+        Text.assemble(
+            (f"{one.kind} from step {one.step}: ", TROUBLE_STYLES[one.kind]), one.evidence
+        )
+        for one in find_troubles(run.record)
+    ]
     if not is_finished(run) and quiet_s > max(LEAST_QUIET_S, QUIET_STEPS * step_seconds(run)):
         lines.append(Text(f"no new step for {clock(quiet_s)}: stopped, or stuck", style="yellow"))
+    ahead = outlook(run, read_law(run))
+    if ahead is not None:
+        lines.insert(0, Text(outlook_sentence(ahead)))
     return Group(progress(run), stacked, evaluation(run), *lines, metrics_table(run))
 
 
 def progress(run: Run) -> RenderableType:
     """Name, steps done, bar, elapsed time and time to go."""
-    done, planned = steps_done(run), planned_steps(run)
+    done, planned = steps_done(run), run.planned_steps
     elapsed = clock(float(run.get("time/step_s").values.sum()))
     seed = f" seed {run.seed}" if run.seed is not None else ""
     name = Text.assemble((run.arm, "bold"), (seed, "dim"))
@@ -91,15 +107,9 @@ def step_seconds(run: Run) -> float:
     return float(recent.mean()) if recent.size else 0.0
 
 
-def planned_steps(run: Run) -> int | None:
-    """`steps` of config.toml."""
-    steps = run.config.get("steps")
-    return steps if isinstance(steps, int) and steps > 0 else None
-
-
 def is_finished(run: Run) -> bool:
     """Whether every planned step was logged."""
-    planned = planned_steps(run)
+    planned = run.planned_steps
     return planned is not None and steps_done(run) >= planned
 
 

@@ -2,6 +2,7 @@
 for (const svg of document.querySelectorAll("figure svg")) {
   const figure = svg.closest("figure");
   const [x, y] = ["x", "y"].map((axis) => svg.dataset[axis].split(" ").map(Number));
+  const counts = svg.querySelector(".name").textContent === "step";
   const series = [...svg.querySelectorAll("[data-label]")].map((group) => ({
     label: group.dataset.label,
     name: group.getAttribute("class"),
@@ -36,7 +37,7 @@ for (const svg of document.querySelectorAll("figure svg")) {
     const nearest = rows.reduce((best, next) => (Math.abs(next.point[0] - at) < Math.abs(best.point[0] - at) ? next : best)).point[0];
     cursor.setAttribute("d", `M${nearest} ${y[3]}V${y[2]}`);
     svg.append(cursor);
-    tip.replaceChildren(text(value(x, nearest)));
+    tip.replaceChildren(counts ? `step ${Math.round(value(x, nearest))}` : text(value(x, nearest)));
     for (const row of rows) {
       const line = document.createElement("div"), dot = document.createElement("i");
       line.className = row.name;

@@ -8,10 +8,11 @@ from itertools import starmap
 import numpy as np
 
 from isentrope import __version__
+from isentrope.law.trouble import find_troubles
 from isentrope.report.arms import Arm, group
 from isentrope.report.comparison import arm_sections
 from isentrope.report.figures import PHASES, Section, run_sections, speed
-from isentrope.report.laws import Reading, early_fit, read_law, read_law_of_arm
+from isentrope.report.laws import Reading, early_fit, outlook, read_law, read_law_of_arm
 from isentrope.report.run_files import Run, load_samples
 from isentrope.report.summary import Change, arm_summary, ceiling_text, verdict
 from isentrope.report.svg import Chart, Trace, draw
@@ -33,16 +34,13 @@ def run_page(run: Run, samples: int) -> str:
     """The report of one run."""
     reading = read_law(run)
     early = early_fit(reading)
-    sentences = "".join(
-        f"<p{alarm_class(sentence)}>{escape(sentence)}</p>"
-        for sentence in verdict(run, reading, early)
-    )
+    sentences = verdict(run, reading, early, outlook(run, reading))
     seed = f", seed {run.seed}" if run.seed is not None else ""
     body = [
         f"<h1>{escape(run.arm)}</h1>",
         f'<p class="sub">{escape(run.path.name)}{seed}, {run.steps} steps; '
         f"{escape(run.record.format)}</p>",
-        f'<div class="verdict">{sentences}</div>',
+        f'<div class="verdict">{"".join(map(paragraph, sentences))}{troubles(run)}</div>',
         tiles(run, reading),
         notes(run),
         *sections(run_sections(run, reading, early)),
@@ -85,28 +83,37 @@ def document(title: str, body: Iterable[str]) -> str:
     )
 
 
-def alarm_class(sentence: str) -> str:
-    """The class attribute of a sentence of the verdict."""
-    return ' class="alarm"' if sentence.startswith("Alarm") else ""
+def paragraph(sentence: str) -> str:
+    """A sentence as HTML."""
+    return f"<p>{escape(sentence)}</p>"
+
+
+def troubles(run: Run) -> str:
+    """What went wrong, each with its evidence and what to do."""
+    return "".join(
+        f'<p><b class="{one.kind}">{escape(one.kind)} from step {one.step}:</b> {escape(one.evidence)}. '
+        f'<span class="sub">{escape(one.advice)}.</span></p>'
+        for one in find_troubles(run.record)
+    )
 
 
 def tiles(run: Run, reading: Reading) -> str:
     """The four numbers that matter."""
     entropy, average, passed = map(Change.of, (run.entropy, run.reward, run.passed))
-    lost = f"{100 * entropy.lost_share:.0f} % gone" if entropy.is_known else "not logged"
+    pass_name = run.metric(run.passed) if len(run.passed) else "pass@k"
     ceiling, remark = MISSING, reading.reason
     if reading.usable and reading.law is not None:
         ceiling, _, remark = ceiling_text(reading.law).rstrip(")").partition(" (")
     return "".join(
         [
             '<div class="tiles">',
-            tile("entropy H, nats", arrow(entropy, "{:.3f}", 1), lost),
+            tile("entropy H, nats", arrow(entropy, "{:.3f}", 1), lost(entropy)),
             tile(
                 f"{run.metric(run.reward)}",
                 arrow(average, "{:.1f} %", 100),
                 gained(average),
             ),
-            tile(run.metric(run.passed), arrow(passed, "{:.1f} %", 100), gained(passed)),
+            tile(pass_name, arrow(passed, "{:.1f} %", 100), gained(passed)),
             tile("ceiling at H = 0", ceiling, remark),
             "</div>",
         ]
@@ -134,6 +141,14 @@ def arrow(change: Change, form: str, factor: float) -> str:
     return f"<small>{start} &rarr;</small> {end}"
 
 
+def lost(entropy: Change) -> str:
+    """The share of the entropy that is gone, or that came."""
+    if not entropy.is_known:
+        return "not measured"
+    gone = 100 * entropy.lost_share
+    return f"{gone:.0f} % gone" if gone >= 0 else f"{-gone:.0f} % more"
+
+
 def gained(change: Change) -> str:
     """The difference in percentage points."""
     if not change.is_known:
@@ -142,14 +157,19 @@ def gained(change: Change) -> str:
 
 
 def sections(parts: Iterable[Section]) -> list[str]:
-    """Sections of figures; what was not logged is named in a line."""
+    """Sections of figures; what has no figure is named in a line at the end."""
     html: list[str] = []
+    absent: dict[str, list[str]] = {}
     for title, charts in parts:
         drawn = [figure(chart) for chart in charts if not chart.is_empty]
-        absent = [chart.title for chart in charts if chart.is_empty]
-        html.append(f'<h2>{escape(title)}</h2><div class="figures">{"".join(drawn)}</div>')
-        if absent:
-            html.append(f'<p class="missing">Not logged: {escape("; ".join(absent))}.</p>')
+        if drawn:
+            html.append(f'<h2>{escape(title)}</h2><div class="figures">{"".join(drawn)}</div>')
+        for chart in charts:
+            if chart.is_empty:
+                absent.setdefault(chart.absent, []).append(chart.title)
+    for reason, titles in absent.items():
+        names = escape("; ".join(titles))
+        html.append(f'<p class="missing">Without a figure, {escape(reason)}: {names}.</p>')
     return html
 
 
@@ -217,7 +237,7 @@ def time_section(run: Run) -> str:
     steps = len(run.get("time/step_s"))
     total = max(float(run.get("time/step_s").values.sum()), sum(seconds.values()))
     if not steps or total <= 0:
-        return '<p class="missing">Not logged: time by phase.</p>'
+        return '<p class="missing">Without a figure, not logged: time by phase.</p>'
     seconds["other"] = total - sum(seconds.values())
     rows = "".join(
         f'<tr><th>{phase}</th><td class="number">{spent / 60:.1f}</td>'

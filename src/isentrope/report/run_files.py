@@ -42,6 +42,12 @@ class Run:
         return seed if isinstance(seed, int) else None
 
     @property
+    def planned_steps(self) -> int | None:
+        """`steps` of config.toml."""
+        steps = self.config.get("steps")
+        return steps if isinstance(steps, int) and steps > 0 else None
+
+    @property
     def steps(self) -> int:
         """The last step that anything was measured at."""
         return max(int(series.steps[-1]) for series in self.record.series.values())
@@ -81,6 +87,8 @@ class Run:
         """What a reward is called: avg@8 where the data set has a pass@8, mean@1, pass@8, ..."""
         if series.meaning is None:
             return "reward"
+        if series.meaning.role == "train":
+            return "training reward"
         metric, source = series.meaning.metric or "reward", series.meaning.source
         if metric == "avg":
             counts = [

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from isentrope.law.fit import Law
-from isentrope.report.alarms import entropy_alarms
+from isentrope.law.forecast import Forecast
 from isentrope.report.arms import Arm
 from isentrope.report.laws import EarlyFit, Reading
 from isentrope.report.run_files import Run
 from isentrope.report.svg import Array
 from isentrope.runs import Series
 
-__all__ = ["ArmSummary", "Change", "arm_summary", "ceiling_text", "verdict"]
+__all__ = ["ArmSummary", "Change", "arm_summary", "ceiling_text", "outlook_sentence", "verdict"]
 
 SPACE = "\u00a0"  # keeps a number and its unit on one line
 
@@ -54,22 +54,27 @@ class ArmSummary:
     minutes: float
 
 
-def verdict(run: Run, reading: Reading, early: EarlyFit | None) -> list[str]:
-    """What happened in a run: a sentence each on entropy, reward, law, forecast, and alarms."""
-    training = run.training_entropy
-    alarms = entropy_alarms(training.steps, training.values)
-    sentences = [
-        *(f"Alarm: {alarm.text}." for alarm in alarms),
-        entropy_sentence(run),
-        reward_sentence(run),
-        law_sentence(reading),
-    ]
+def verdict(
+    run: Run, reading: Reading, early: EarlyFit | None, ahead: Forecast | None
+) -> list[str]:
+    """What happened in a run: a sentence each on entropy, reward, law, and forecasts."""
+    sentences = [entropy_sentence(run), reward_sentence(run), law_sentence(reading)]
+    if ahead is not None:
+        sentences.append(outlook_sentence(ahead))
     if early is not None and reading.usable:
         sentences.append(
-            f"The law of the first {early.points} points, to step {early.last_step}, foresaw the "
-            f"others to {percent(early.rmse)} (root mean squared error)."
+            f"The law of the first {early.points} evaluations, up to step {early.last_step}, "
+            f"foresaw the others with an error of {100 * early.rmse:.1f} points (RMSE)."
         )
     return sentences
+
+
+def outlook_sentence(ahead: Forecast) -> str:
+    """The reward that is foreseen at the planned end."""
+    return (
+        f"At step {ahead.steps[-1]:.0f} accuracy is foreseen to be {percent(ahead.reward[-1])} "
+        f"({percent(ahead.law.level, 0)} band {100 * ahead.low[-1]:.1f} to {100 * ahead.high[-1]:.1f})."
+    )
 
 
 def entropy_sentence(run: Run) -> str:
@@ -104,8 +109,6 @@ def reward_sentence(run: Run) -> str:
     text = f"{what}{where} went {span(average)}"
     if passed.is_known:
         text += f", {run.metric(run.passed)} {span(passed)}"
-        if average.end > average.start and passed.end < passed.start:
-            text += ": better on average, fewer problems within reach"
     return text + "."
 
 

@@ -69,9 +69,12 @@ class Chart:
     diagonal: bool = False
     """Draw y = x: where prediction and measurement agree."""
 
+    absent: str = "not logged"
+    """Why there is nothing to draw, where there is nothing."""
+
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to draw: nothing of it was logged."""
+        """Whether there is nothing to draw."""
         return all(series.is_empty for series in self.series)
 
 
@@ -146,7 +149,9 @@ def bounds(values: Array, *, log: bool, zero: bool, margin: float) -> tuple[floa
     low, high = float(values.min()), float(values.max())
     if zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    if high == low:
+    if high == low == 0 and zero:
+        high = 1.0
+    elif high == low:
         half = abs(low) * 0.1 or 1.0
         low, high = low - half, high + half
     pad = (high - low) * margin

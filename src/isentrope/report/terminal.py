@@ -14,34 +14,26 @@ __all__ = ["arms_table", "law_lines"]
 
 
 def arms_table(runs: Sequence[Run]) -> Table:
-    """One row an arm: entropy, scores and selected tokens, means over the seeds."""
-    first = runs[0]
-    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-    table.add_column("arm")
-    for head in (
-        "seeds",
-        "steps",
-        "H start",
-        "H end",
-        "H kept",
-        f"{first.metric(first.reward)}",
-        f"{first.metric(first.passed)}",
-        "selected",
-        "minutes",
-    ):
-        table.add_column(head, justify="right")
-    for arm in group(runs):
+    """One row an arm: entropy, scores and selected tokens at start and end, means over the seeds.
+
+    It is at most 80 columns wide.
+    """
+    first, arms = runs[0], group(runs)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("arm", no_wrap=True)
+    scores = (f"{first.metric(first.reward)}, %", f"{first.metric(first.passed)}, %")
+    for head in ("seeds", "H, nats", "kept", *scores, "selected", "min"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for arm in arms:
         one = arm_summary(arm)
         table.add_row(
             arm.name,
             str(len(arm.runs)),
-            str(one.steps),
-            f"{one.entropy.start:.3f}",
-            f"{one.entropy.end:.3f}",
+            ends(one.entropy, "{:.3f}"),
             f"{100 * one.entropy.end / one.entropy.start:.0f} %",
-            points(one.average),
-            points(one.passed),
-            f"{100 * one.selected_fraction:.2f} %",
+            ends(one.average, "{:.1f}", 100),
+            ends(one.passed, "{:.1f}", 100),
+            f"{100 * one.selected_fraction:.1f} %",
             f"{one.minutes:.1f}",
         )
     return table
@@ -67,8 +59,8 @@ def law_lines(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def points(change: Change) -> str:
-    """Two scores in percent, start and end."""
+def ends(change: Change, form: str, factor: float = 1) -> str:
+    """The value at the start and at the end."""
     if not np.isfinite(change.end):
         return "-"
-    return f"{100 * change.start:.1f} -> {100 * change.end:.1f} %"
+    return f"{form.format(factor * change.start)} > {form.format(factor * change.end)}"

@@ -89,7 +89,7 @@ class ConsoleLog:
     def hold(self, step: int, row: dict[str, float]) -> None:
         """Adds the row before, now that another follows."""
         if self.held:
-            self.lines.add(self.held[0], self.held[1].items())
+            self.lines.add(*self.held)
             self.before = [*self.before[-1:], self.held[1]]
         self.held = step, row
 
@@ -104,7 +104,7 @@ class ConsoleLog:
         if step is None:
             before = NUMBERED_DICT.search(text[:start])
             step = int(before[1]) if before else self.place(row)
-        self.dicts.add(step, row.items())
+        self.dicts.add(step, row)
 
     def place(self, row: Mapping[str, object]) -> int:
         """The number of a row without a step; evaluations and summaries share the last one's."""
@@ -123,7 +123,7 @@ class ConsoleLog:
         step, row = self.held
         usual = set[str]().union(*self.before[-1:]).intersection(*self.before)
         if whole_line or usual <= row.keys():
-            self.lines.add(step, row.items())
+            self.lines.add(step, row)
         else:
             self.lines.notes.append(f"the last line (step {step}) is torn: skipped")
         return self.lines

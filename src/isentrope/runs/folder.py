@@ -37,15 +37,15 @@ def read_folder(path: Path) -> Runs:
     return runs
 
 
-def evaluation_items(row: Mapping[str, object]) -> list[tuple[str, object]]:
+def evaluation_items(row: Mapping[str, object]) -> dict[str, object]:
     """The numbers of one evaluation under names that tell data sets and k apart."""
     start = f"eval/{row.get('source', 'unnamed')}"
     names = {"reward/pass": f"reward/pass@{row.get('k', 1)}"}
-    return [
-        (f"{start}/{names.get(key, key)}", value)
+    return {
+        f"{start}/{names.get(key, key)}": value
         for key, value in row.items()
         if key not in ("step", "source", "k")
-    ]
+    }
 
 
 def json_object(line: bytes) -> dict[str, object] | None:

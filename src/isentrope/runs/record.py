@@ -7,9 +7,9 @@ the policy it was measured on. Version v is the policy after v updates.
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,49 +98,81 @@ class Record:
 
 
 class Columns:
-    """Rows as they come, kept by key in compact arrays; `build` settles restarts and repeats."""
+    """Rows as they come, in compact arrays; `build` turns them into series.
+
+    Most rows of a log have the same keys, so rows are kept by their set of keys: one array of
+    numbers, row after row.
+    """
 
     def __init__(self) -> None:
-        self.columns: dict[str, tuple[array[int], array[float]]] = {}
+        self.blocks: dict[tuple[str, ...], Block] = {}
+        self.count = 0
         self.notes: list[str] = []
 
-    def add(self, step: int, row: Iterable[tuple[str, object]]) -> None:
+    def add(self, step: int, row: Mapping[str, object]) -> None:
         """Takes the numbers of one row; what is no number is left out."""
-        columns = self.columns
-        for key, raw in row:
-            value = raw if type(raw) is float else number(raw)
-            if value is None:
-                continue
-            column = columns.get(key)
-            if column is None:
-                column = columns[key] = (array("q"), array("d"))
-            column[0].append(step)
-            column[1].append(value)
+        try:
+            values, keys = array("d", cast("Iterable[float]", row.values())), tuple(row)
+        except TypeError:
+            numbers = {key: found for key in row if (found := number(row[key])) is not None}
+            values, keys = array("d", numbers.values()), tuple(numbers)
+        block = self.blocks.get(keys)
+        if block is None:
+            block = self.blocks[keys] = Block(array("q"), array("q"), array("d"))
+        block.steps.append(step)
+        block.places.append(self.count)
+        block.values.extend(values)
+        self.count += 1
 
     def build(self) -> dict[str, Series]:
-        """The series by key; empties this object, so that the data is never held twice."""
-        series: dict[str, Series] = {}
-        restarts = dropped = 0
-        while self.columns:
-            key, (raw_steps, raw_values) = self.columns.popitem()
-            steps, values = (
-                np.frombuffer(raw_steps, np.int64),
-                np.frombuffer(raw_values, np.float64),
-            )
-            finite = np.isfinite(values)
-            if not finite.all():
-                steps, values = steps[finite], values[finite]
+        """The series by key, restarts settled; empties this object to hold the data only once."""
+        pieces: dict[str, list[Piece]] = {}
+        while self.blocks:
+            keys, block = self.blocks.popitem()
+            steps, places = np.array(block.steps), np.array(block.places)
+            table = np.frombuffer(block.values).reshape(len(steps), len(keys))
+            for key, values in zip(keys, table.T.copy(), strict=True):
+                pieces.setdefault(key, []).append(Piece(steps, places, values))
+        series, restarts, dropped = {}, 0, 0
+        for key in sorted(pieces, key=lambda key: int(min(p.places[0] for p in pieces[key]))):
+            steps, values = join(pieces.pop(key))
             back = int((np.diff(steps) < 0).sum())
             kept = surviving(steps, restarted=back <= max(1, SHUFFLED * len(steps)))
-            restarts = max(restarts, back)
-            dropped = max(dropped, len(steps) - len(kept))
+            restarts, dropped = max(restarts, back), max(dropped, len(steps) - len(kept))
             if len(kept):
                 series[key] = Series(key=key, steps=steps[kept], values=values[kept])
         if restarts and dropped:
             self.notes.append(
                 f"the steps go back {restarts} time(s): later rows win, {dropped} earlier row(s) dropped"
             )
-        return dict(reversed(series.items()))
+        return series
+
+
+class Block(NamedTuple):
+    """Rows of the same keys: their steps, their places in the log, their numbers."""
+
+    steps: "array[int]"
+    places: "array[int]"
+    values: "array[float]"
+
+
+class Piece(NamedTuple):
+    """One key in the rows of one block."""
+
+    steps: NDArray[np.int64]
+    places: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+def join(pieces: Sequence[Piece]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """(steps, values) of a key in the order of the log, finite values only."""
+    steps, values = pieces[0].steps, pieces[0].values
+    if len(pieces) > 1:
+        order = np.argsort(np.concatenate([piece.places for piece in pieces]))
+        steps = np.concatenate([piece.steps for piece in pieces])[order]
+        values = np.concatenate([piece.values for piece in pieces])[order]
+    finite = np.isfinite(values)
+    return (steps, values) if finite.all() else (steps[finite], values[finite])
 
 
 def number(value: object) -> float | None:
@@ -167,6 +199,8 @@ def surviving(steps: NDArray[np.int64], *, restarted: bool) -> NDArray[np.int64]
     """
     if not len(steps):
         return np.empty(0, np.int64)
+    if (np.diff(steps) > 0).all():
+        return np.arange(len(steps))
     if restarted:
         smallest_later = np.minimum.accumulate(steps[::-1])[::-1]
         return np.flatnonzero(np.append(steps[:-1] < smallest_later[1:], True))

@@ -96,7 +96,7 @@ def add_rows(columns: Columns, rows: Iterable[Mapping[str, object]]) -> None:
             inner = row.get(wrapper)
             if isinstance(inner, dict):
                 row = inner
-        columns.add(step, row.items())
+        columns.add(step, row)
     if unnumbered:
         columns.notes.append(f"{unnumbered} row(s) carry no step: numbered by their place")
 
@@ -146,12 +146,20 @@ def plain_columns(header: Sequence[str], table: Iterator[list[str]], place: int 
             continue
         step = count if place is None else whole(cells[place])
         if step is not None:
-            columns.add(step, ((k, c) for k, c in zip(header, cells, strict=False) if c))
+            columns.add(step, numbers_of(header, cells))
     if place is None:
         columns.notes.append("no column is a step: rows are numbered")
     if short:
         columns.notes.append(f"{short} row(s) have too few cells, torn perhaps: skipped")
     return columns
+
+
+def numbers_of(header: Sequence[str], cells: Sequence[str]) -> dict[str, object]:
+    """The cells of a row by column: all of them as floats where they are, else as they stand."""
+    try:
+        return dict(zip(header, map(float, cells), strict=False))
+    except ValueError:
+        return dict(zip(header, cells, strict=False))
 
 
 def is_wandb_export(header: Sequence[str]) -> bool:
@@ -173,7 +181,7 @@ def wandb_columns(header: Sequence[str], table: Iterator[list[str]]) -> Runs:
             continue
         for i, run, metric in places:
             if i < len(cells) and cells[i]:
-                runs[run].add(step, [(metric, cells[i])])
+                runs[run].add(step, {metric: cells[i]})
     return runs
 
 

@@ -42,10 +42,10 @@ def read_file(path: Path, columns: Columns) -> None:
         for position, message in records(data):  # noqa: B007
             step, scalars = parse_event(message)
             if scalars:
-                columns.add(step, scalars)
+                columns.add(step, dict(scalars))
     except (struct.error, IndexError, ValueError):
         torn = True
-    if torn and not columns.columns:
+    if torn and not columns.count:
         raise DataError(f"{path} is no TensorBoard event file: no record can be read from it")
     if torn:
         columns.notes.append(f"{path.name} is torn after byte {position}: read up to there")

@@ -55,8 +55,8 @@ def scan_run(run: WandbRun, path: str) -> Columns:
         for row in run.scan_history(keys=[key, axis]):
             step = whole(row.get(axis))
             if step is not None:
-                columns.add(step, [(key, row.get(key))])
-    if keys and not columns.columns:
+                columns.add(step, {key: row.get(key)})
+    if keys and not columns.count:
         raise DataError(
             f"wandb returned an empty history for {path}, though its summary has {len(keys)} keys; "
             "wandb 0.27.1 and 0.27.2 do so for resumed runs: install another version"

@@ -17,7 +17,7 @@ __all__ = ["ArmRun", "plan", "run_all"]
 POLL_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ArmRun:
     """One run of a comparison: an arm with a seed."""
 

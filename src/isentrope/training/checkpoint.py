@@ -43,9 +43,10 @@ def save_checkpoint(
         draft.replace(target)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(draft, ignore_errors=True)
+        free_mib = shutil.disk_usage(folder).free / 2**20
         raise DataError(
-            f"the checkpoint {target} could not be written: {error}; the run so far is kept: "
-            "make room on the disk and continue it with --resume"
+            f"the checkpoint {target} could not be written ({free_mib:.1f} MiB are free there): "
+            f"{error}; the run so far is kept: make room and continue it with --resume"
         ) from error
     for old in complete_checkpoints(folder)[:-keep]:
         shutil.rmtree(old)

@@ -1,7 +1,7 @@
 """A causal language model and its tokenizer, from a hub id, a folder, a GGUF file or the package."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,7 +20,7 @@ from isentrope.errors import ConfigError
 from isentrope.models import builtin_path
 from isentrope.objective.token_stats import TokenStats, token_stats, token_stats_from_hidden
 
-__all__ = ["Head", "LanguageModel", "load_model", "pick_device"]
+__all__ = ["Head", "LanguageModel", "language_model", "load_model", "pick_device"]
 
 BUILTIN = "builtin:"
 
@@ -50,6 +50,10 @@ class LanguageModel:
     """Name of the cache argument: `past_key_values`, renamed `cache` in transformers 5."""
     head: Head | None
     """The output layer, where it is an ordinary one; else the logits are computed as a whole."""
+    chat: bool = False
+    """Whether prompts go through the chat template."""
+    system: str | None = None
+    """System prompt of the chat."""
 
     @property
     def device(self) -> torch.device:
@@ -101,8 +105,16 @@ class LanguageModel:
         )
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of a prompt."""
-        return self.tokenizer(text)["input_ids"]
+        """The token ids of a prompt, in the model's chat template if it is to be used."""
+        if not self.chat:
+            return self.tokenizer(text)["input_ids"]
+        messages = [{"role": "user", "content": text}]
+        if self.system is not None:
+            messages.insert(0, {"role": "system", "content": self.system})
+        wrapped = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False
+        )
+        return self.tokenizer(str(wrapped), add_special_tokens=False)["input_ids"]
 
     def decode(self, tokens: list[int]) -> str:
         """The text of a response, without special tokens."""
@@ -124,6 +136,20 @@ def load_model(config: ModelConfig) -> LanguageModel:
             "Face id, a folder with config.json, a .gguf file, or builtin:countdown"
         ) from error
     torch.nn.Module.to(network, device).eval()
+    if config.gradient_checkpointing:
+        switch_off_dropout(network)
+        recompute_activations(network)
+    if config.prompt == "chat" and tokenizer.chat_template is None:
+        raise ConfigError(
+            f"model.prompt is 'chat', but the tokenizer of {config.path!r} has no chat template; "
+            "set it to 'plain'"
+        )
+    model = language_model(network, tokenizer)
+    return replace(model, chat=config.prompt == "chat", system=config.system)
+
+
+def language_model(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> LanguageModel:
+    """The model with what sampling and training need to know of it."""
     eos_ids = end_of_sequence(network, tokenizer)
     pad = tokenizer.pad_token_id
     parameters = inspect.signature(network.forward).parameters
@@ -131,10 +157,28 @@ def load_model(config: ModelConfig) -> LanguageModel:
         network=network,
         tokenizer=tokenizer,
         eos_ids=torch.tensor(eos_ids, device=network.device),
-        pad_id=eos_ids[0] if pad is None else pad,
+        pad_id=pad if isinstance(pad, int) else eos_ids[0],
         cache_keyword="cache" if "cache" in parameters else "past_key_values",
         head=find_head(network),
     )
+
+
+def recompute_activations(network: PreTrainedModel) -> None:
+    """Switches activation checkpointing on; older releases of
+    transformers have another name for it."""
+    if hasattr(network, "activation_checkpointing_enable"):
+        network.activation_checkpointing_enable({"use_reentrant": False})
+    else:
+        network.gradient_checkpointing_enable({"use_reentrant": False})
+
+
+def switch_off_dropout(network: PreTrainedModel) -> None:
+    """Dropout would make the trained policy another than the sampled one."""
+    for module in network.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        elif getattr(module, "attention_dropout", 0.0):
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010  a field of some modules only
 
 
 def locate(path: str) -> tuple[str, dict[str, str]]:

@@ -77,6 +77,8 @@ class Learner:
         norms: list[float] = []
         order = stream(self.config.seed, "order", step)
         set_learning_rate(self.optimizer, learning_rate(self.config, step))
+        # transformers recomputes activations in training mode only.
+        self.model.network.train(self.config.model.gradient_checkpointing)
         for number, rows in enumerate(deal(groups, self.config.optimizer.mini_batches, order)):
             draws = stream(self.config.seed, f"selection {number}", step)
             batch = self.prepare(rollout.rows(rows), advantage[rows], draws)
@@ -84,6 +86,7 @@ class Learner:
             selected[rows] = self.accumulate(batch, sums, draws, on_policy=number == 0)
             covariance[rows] = batch.covariance
             norms.append(self.apply())
+        self.model.network.eval()
         tokens = int(rollout.mask.sum())
         metrics = {name: total / tokens for name, total in sums.items()}
         metrics["grad_norm"] = sum(norms) / len(norms)

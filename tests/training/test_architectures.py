@@ -1,0 +1,107 @@
+"""Small random models of the families that people train: sampling and training must agree."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from isentrope.models import builtin_path
+from isentrope.training.forward import response_stats
+from isentrope.training.model import LanguageModel, language_model
+from isentrope.training.sampler import sample
+from isentrope.training.streams import stream
+
+SMALL = {
+    "vocab_size": 111,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "eos_token_id": [1, 5],
+    "bos_token_id": None,
+}
+
+FAMILIES: dict[str, dict[str, object]] = {
+    "llama": {},
+    "mistral": {"sliding_window": 8},
+    "qwen2": {},
+    "qwen3": {"head_dim": 8},
+    "gemma": {"head_dim": 8},
+    "gemma2": {"head_dim": 8, "sliding_window": 8, "final_logit_softcapping": 2.0},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 8},
+    "granite": {"logits_scaling": 4.0},
+    "cohere": {"logit_scale": 0.25},
+    "deepseek_v3": {
+        "moe_intermediate_size": 16,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "q_lora_rank": 16,
+        "kv_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 8,
+        "num_key_value_heads": 4,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(builtin_path("countdown"))
+
+
+@pytest.fixture(params=sorted(FAMILIES))
+def model(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerBase) -> LanguageModel:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(request.param, **{**SMALL, **FAMILIES[request.param]})
+    network: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return language_model(network.eval(), tokenizer)
+
+
+def test_sampling_and_training_agree(model: LanguageModel) -> None:
+    prompts = [[7, 8, 9, 10, 11, 12, 13], [20, 21, 22], [30, 31, 32, 33, 34]]
+    rollout = sample(
+        model,
+        prompts,
+        samples=6,
+        temperature=0.8,
+        max_new_tokens=14,
+        generator=stream(0, "architectures"),
+    )
+    with torch.no_grad():
+        stats = response_stats(model, rollout, 0.8)
+        plain = response_stats(replace(model, head=None), rollout, 0.8)
+    mask = rollout.mask
+    assert int(mask.sum()) > 50
+    assert not mask.all()  # rows left the batch before the others ended
+    assert model.head is not None
+    for other in (rollout.logprob, plain.logprob):
+        assert torch.allclose(stats.logprob[mask], other[mask], atol=2e-4)
+    assert torch.allclose(stats.entropy[mask], plain.entropy[mask], atol=2e-4)
+
+
+def test_an_unusual_head_is_found_out(tokenizer: PreTrainedTokenizerBase) -> None:
+    config = AutoConfig.for_model("llama", **SMALL)
+    network: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    assert language_model(network.eval(), tokenizer).head is not None
+    network.register_forward_hook(lambda module, inputs, output: double(output))
+    assert language_model(network, tokenizer).head is None
+
+
+def double(output: CausalLMOutputWithPast) -> CausalLMOutputWithPast:
+    assert output.logits is not None
+    output.logits = 2 * output.logits
+    return output
