@@ -17,7 +17,9 @@ def test_an_unknown_command_is_named_and_exits_with_2(capsys: pytest.CaptureFixt
     assert "'trian'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("module", ["isentrope", "isentrope.cli", "isentrope.law", "isentrope.runs"])
+@pytest.mark.parametrize(
+    "module", ["isentrope", "isentrope.cli", "isentrope.law", "isentrope.runs"]
+)
 def test_light_modules_load_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

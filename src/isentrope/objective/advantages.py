@@ -110,7 +110,7 @@ def prime(
     return outcome + torch.where(mask, centred.flip(-1).cumsum(-1).flip(-1), 0.0)
 
 
-ADVANTAGES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+ADVANTAGES: dict[str, Callable[..., Tensor]] = {
     "grpo": grpo,
     "dr_grpo": dr_grpo,
     "rloo": rloo,

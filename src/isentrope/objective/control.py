@@ -198,12 +198,12 @@ def moved(coefficient: float, error: float, limits: AdaptiveBonus | TargetBand) 
     return max(limits.low, min(limits.high, coefficient + step))
 
 
-def state_of(controller: Tracking) -> dict[str, float]:
+def state_of(controller: Tracking) -> dict[str, int | float]:
     """What a controller with a target has learnt so far, for a checkpoint."""
     names = [field.name for field in fields(controller) if field.name in STATE]
     return {name: getattr(controller, name) for name in names}
 
 
-def with_state(controller: T, state: Mapping[str, float]) -> T:
+def with_state(controller: T, state: Mapping[str, int | float]) -> T:
     """The controller with the state that `state_of` gave."""
     return replace(controller, **state)
