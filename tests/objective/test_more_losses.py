@@ -15,7 +15,7 @@ from isentrope.objective.losses import (
     policy_gradient,
     top_entropy,
 )
-from isentrope.objective.masking import loss_denominator, reduce_loss
+from isentrope.objective.masking import Reducer, loss_denominator, reduce_loss
 
 Loss = Callable[..., TokenLoss]
 
@@ -131,19 +131,17 @@ def test_padding_of_any_value_has_no_effect(name: str) -> None:
     assert slope[1, 2] == 0
 
 
-@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("name", ["cispo", "gspo", "gmpo"])
 @pytest.mark.parametrize("reducer", ["token_mean", "sequence_mean"])
-def test_parts_add_up_to_the_whole(name: str, reducer: str) -> None:
+def test_parts_add_up_to_the_whole(name: str, reducer: Reducer) -> None:
     logprob = moved([0.1, 0.2, -0.3], [0.4, 0.1, 0.0])
-    denominator = loss_denominator(MASK, reducer)  # pyright: ignore[reportArgumentType]
+    denominator = loss_denominator(MASK, reducer)
 
     def reduced(rows: slice) -> torch.Tensor:
         loss = LOSSES[name](logprob[rows], OLD[rows], ADVANTAGE[rows], MASK[rows])
         mask = MASK[rows]
-        return reduce_loss(loss.per_token, mask, reducer, denominator)  # pyright: ignore[reportArgumentType]
+        return reduce_loss(loss.per_token, mask, reducer, denominator)
 
-    if name in ("top_entropy", "budget"):
-        pytest.skip("selects over the whole mini-batch before it is split")
     whole, parts = reduced(slice(0, 2)), reduced(slice(0, 1)) + reduced(slice(1, 2))
     assert parts.item() == pytest.approx(whole.item())
     assert torch.allclose(grad(parts, logprob), grad(whole, logprob))
