@@ -4,34 +4,30 @@ A recipe is a TOML file with these sections; the flags of `isentrope train` are 
 same classes. Precedence: default, then recipe, then flag. This module loads no torch.
 """
 
-import dataclasses
-import difflib
-import tomllib
-import types
-import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal
 
 from isentrope.errors import ConfigError
+from isentrope.recipe import Scalar, build, differences, dump_toml, read_recipe
 
 __all__ = [
     "CheckpointConfig",
+    "ControlConfig",
     "EvaluationConfig",
     "ModelConfig",
     "ObjectiveConfig",
     "OptimizerConfig",
+    "PrimeConfig",
     "RolloutConfig",
+    "Scalar",
     "TaskConfig",
     "TrainConfig",
+    "build",
     "differences",
     "dump_toml",
     "load_config",
 ]
-
-T = TypeVar("T")
-Scalar = bool | int | float | str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,10 +77,23 @@ class RolloutConfig:
     """Longest response; a longer one is cut and counted as truncated."""
     rows: int = 1024
     """Responses sampled at once. It changes memory and speed, not the samples."""
+    max_rounds: int = 1
+    """Dynamic sampling: while fewer than `prompts` groups carry signal, further prompts are drawn,
+    at most so many times; then the step goes on with what there is. 1: off."""
+    overlong_buffer: int = 0
+    """Tokens below max_new_tokens over which a length penalty grows (DAPO); 0: none."""
+    overlong_penalty: float = 1.0
+    """What a response of max_new_tokens loses of its reward, with an overlong_buffer."""
 
     def __post_init__(self) -> None:
-        at_least(self, prompts=1, samples=2, max_new_tokens=1, rows=1)
+        at_least(self, prompts=1, samples=2, max_new_tokens=1, rows=1, max_rounds=1)
+        at_least(self, overlong_buffer=0, overlong_penalty=0)
         above(self, temperature=0.0)
+        if self.overlong_buffer > self.max_new_tokens:
+            raise ConfigError(
+                f"overlong_buffer is {self.overlong_buffer}, more than max_new_tokens = "
+                f"{self.max_new_tokens}; it is the last part of the longest response"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,19 +102,22 @@ class ObjectiveConfig:
     chosen loss does not use is refused."""
 
     advantage: str = "grpo"
-    """grpo, dr_grpo, rloo, opo, reinforce_pp or reinforce_pp_baseline."""
+    """grpo, dr_grpo, rloo, opo, reinforce_pp, reinforce_pp_baseline or prime."""
     loss: str = "ppo_clip"
-    """policy_gradient, ppo_clip, clip_cov or kl_cov."""
+    """policy_gradient, ppo_clip, cispo, gspo, gmpo, clip_cov, kl_cov, top_entropy or budget."""
     reducer: Literal["token_mean", "sequence_mean", "sequence_sum"] = "token_mean"
     """How the losses of tokens become one number; sequence_sum divides by max_new_tokens."""
     clip_low: float | None = None
-    """The ratio is clipped below 1 - clip_low (0.2 in ppo_clip, none in clip_cov and kl_cov)."""
+    """The ratio is clipped below 1 - clip_low (0.2; 3e-4 in gspo; none in cispo, clip_cov and
+    kl_cov). GMPO: its logarithm, below -clip_low (0.4)."""
     clip_high: float | None = None
-    """The ratio is clipped above 1 + clip_high (0.2; clip-higher is 0.28)."""
+    """The ratio is clipped above 1 + clip_high (0.2; 0.28 in top_entropy and clip-higher; 4e-4 in
+    gspo; 4 in cispo; none in clip_cov and kl_cov). GMPO: its logarithm, above clip_high (0.4)."""
     dual_clip: float | None = None
     """For A < 0 the loss is at most dual_clip x |A| (off)."""
     clip_fraction: float | None = None
-    """Clip-Cov: fraction of the mini-batch's tokens whose gradient is cut (2e-4)."""
+    """Clip-Cov: fraction of the mini-batch's tokens whose gradient is cut (2e-4). Budget: at most
+    so many (1)."""
     covariance_low: float | None = None
     """Clip-Cov: lower bound of the covariance of the tokens to cut (1)."""
     covariance_high: float | None = None
@@ -116,6 +128,18 @@ class ObjectiveConfig:
     """KL-Cov: weight of the penalty (1)."""
     kl_estimator: Literal["abs", "k1", "k2", "k3"] | None = None
     """KL-Cov: estimator of the penalty (abs, as in the paper's code)."""
+    entropy_fraction: float | None = None
+    """Top entropy: fraction of the mini-batch's tokens, those of highest entropy, that keep their
+    gradient (0.2)."""
+    budget: float | None = None
+    """Budget: mean covariance that may remain, where no controller sets it."""
+    shaping: Literal["none", "entropy", "covariance_kernel"] = "none"
+    """Advantages reshaped token by token: by a bonus for entropy, or down-weighted by a Gaussian
+    kernel at tokens of extreme covariance."""
+    shaping_weight: float | None = None
+    """Entropy shaping: bonus a nat of entropy (0.4)."""
+    shaping_bound: float | None = None
+    """Entropy shaping: the bonus is at most |A| / shaping_bound (2)."""
     covariance_policy: Literal["behaviour", "current"] = "behaviour"
     """Log-probabilities in the covariance: of the policy that sampled (no cost), or of the policy
     at the start of each mini-batch (one more forward pass)."""
@@ -125,16 +149,79 @@ class ObjectiveConfig:
     entropy_coefficient: float = 0.0
     """Weight of an entropy bonus in the loss."""
     reference_kl_coefficient: float = 0.0
-    """Weight of KL(policy || start policy) in the loss."""
+    """Weight of KL(policy || start policy)."""
+    reference_kl_place: Literal["loss", "reward"] = "loss"
+    """In the loss, or subtracted from the reward: token by token in reinforce_pp, as a sum over
+    the response elsewhere."""
     reference_kl_estimator: Literal["abs", "k1", "k2", "k3"] = "k3"
-    """Estimator of that KL."""
+    """Estimator of that KL in the loss; in the reward it is always k1."""
     drop_zero_signal: bool = True
     """Leave out groups whose rewards are all equal."""
 
     def __post_init__(self) -> None:
         at_least(self, clip_low=0, clip_high=0, dual_clip=1, kl_coefficient=0)
         at_least(self, reference_kl_coefficient=0)
-        fractions(self, "clip_fraction", "kl_fraction")
+        at_least(self, shaping_weight=0)
+        above(self, shaping_bound=0)
+        fractions(self, "clip_fraction", "kl_fraction", "entropy_fraction")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ControlConfig:
+    """An entropy controller: before each step it looks at the entropy of the policy."""
+
+    name: Literal["none", "adaptive", "band", "budget"] = "none"
+    """adaptive: a bonus that grows below the target (Skywork-OR1). band: a bonus or penalty that
+    moves outside target +- width. budget: the isentropic budget of loss `budget`."""
+    measure: Literal["token_mean", "sequence_mean"] = "token_mean"
+    """The entropy looked at: mean over tokens, or over responses of the mean over their tokens."""
+    target: float | None = None
+    """Entropy to hold, in nats; left out, the entropy before the first step."""
+    target_end: float | None = None
+    """The target falls (or rises) linearly to this; left out, it is held."""
+    target_steps: int | None = None
+    """Steps until target_end; left out, the steps of the run."""
+    delta: float = 0.005
+    """adaptive, band: change of the bonus's coefficient in a step."""
+    coefficient_low: float | None = None
+    """adaptive, band: smallest coefficient (0 and -1)."""
+    coefficient_high: float = 1.0
+    """adaptive, band: largest coefficient."""
+    width: float = 0.05
+    """band: half its width, in nats."""
+    gain: float = 1.0
+    """budget: mean covariance that may remain, for each nat above the target."""
+    integral_gain: float = 0.0
+    """budget: what each step adds to it, for each nat above the target in that step."""
+    integral_limit: float = 0.1
+    """budget: largest size of the part that the steps have added."""
+
+    def __post_init__(self) -> None:
+        at_least(self, target=0, target_end=0, target_steps=1, delta=0, width=0, gain=0)
+        at_least(self, integral_gain=0, integral_limit=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrimeConfig:
+    """The implicit process reward model of advantage `prime`."""
+
+    beta: float = 0.05
+    """Reward of a token: beta x log(model / start policy)."""
+    learning_rate: float = 1e-6
+    """Learning rate of the reward model's own AdamW."""
+    mini_batches: int = 1
+    """Its updates in a step."""
+    gradient_clip: float = 10.0
+    """Largest norm of its gradient."""
+    accuracy_low: float = 0.2
+    """Prompts with a lower accuracy than this are left out."""
+    accuracy_high: float = 0.8
+    """Prompts with a higher accuracy than this are left out."""
+
+    def __post_init__(self) -> None:
+        above(self, beta=0, learning_rate=0, gradient_clip=0)
+        at_least(self, mini_batches=1)
+        fractions(self, "accuracy_low", "accuracy_high")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,6 +304,8 @@ class TrainConfig:
     task: TaskConfig = field(default_factory=TaskConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    control: ControlConfig = field(default_factory=ControlConfig)
+    prime: PrimeConfig = field(default_factory=PrimeConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -228,127 +317,6 @@ class TrainConfig:
 def load_config(path: Path) -> TrainConfig:
     """The configuration in a TOML file, on top of the file that its key `extends` names."""
     return build(TrainConfig, read_recipe(path), str(path))
-
-
-def read_recipe(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The tables of a recipe, merged over the recipe that it extends."""
-    if path in seen:
-        raise ConfigError(f"{path}: `extends` leads back to the file itself")
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"there is no recipe {path}; give the path of a TOML file") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder; give the path of a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    base = table.pop("extends", None)
-    if base is None:
-        return table
-    if not isinstance(base, str):
-        raise ConfigError(f"{path}: extends is {base!r}; give the path of a recipe")
-    return merge(read_recipe(path.parent / base, (*seen, path)), table)
-
-
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, table by table."""
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            value = merge(below, value)
-        merged[key] = value
-    return merged
-
-
-def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
-    """An instance of the dataclass from a table, every key and type checked."""
-    hints = typing.get_type_hints(cls)
-    for key in table:
-        if key not in hints:
-            near = difflib.get_close_matches(key, hints, n=1, cutoff=0.5)
-            advice = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(hints)}"
-            raise ConfigError(f"{where}: unknown key {key!r}; {advice}")
-    values = {key: convert(hints[key], value, f"{where}: {key}") for key, value in table.items()}
-    try:
-        return cls(**values)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-
-
-def convert(hint: Any, value: Any, where: str) -> Any:
-    """`value` as the type `hint`, or a ConfigError. An integer will do for a float."""
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} is {value!r}; it is a section: write [{where.split()[-1]}]")
-        return build(hint, value, where)
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        members = [member for member in get_args(hint) if member is not type(None)]
-        return convert(members[0], value, where) if len(members) == 1 else value
-    if origin is Literal:
-        if value not in get_args(hint):
-            choices = ", ".join(map(str, get_args(hint)))
-            raise ConfigError(f"{where} is {value!r}; choose one of {choices}")
-        return value
-    if origin is dict:
-        hint = dict
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise ConfigError(
-            f"{where} is {value!r}; it must be of type {getattr(hint, '__name__', hint)}"
-        )
-    return value
-
-
-def dump_toml(config: Any) -> str:
-    """The configuration as TOML; `load_config` of it gives an equal one. None is left out."""
-    scalars, sections = [], []
-    for key, value in fields_of(config).items():
-        if isinstance(value, dict) or dataclasses.is_dataclass(value):
-            sections.append((key, value))
-        elif value is not None:
-            scalars.append(f"{key} = {toml_value(value)}")
-    text = "\n".join(scalars) + "\n"
-    for key, section in sections:
-        body = dump_toml(section)
-        if body.strip():
-            lines = [
-                f"[{key}.{line[1:]}" if line.startswith("[") else line for line in body.splitlines()
-            ]
-            text += f"\n[{key}]\n" + "\n".join(lines) + "\n"
-    return text
-
-
-def fields_of(config: Any) -> dict[str, Any]:
-    """The fields of a dataclass, or the items of a dict."""
-    if isinstance(config, dict):
-        return config
-    return {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
-
-
-def toml_value(value: Scalar) -> str:
-    """A scalar in TOML."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
-    return repr(value)
-
-
-def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
-    """One line for each setting that differs: `section.key: old -> new`."""
-    lines = []
-    before, after = fields_of(old), fields_of(new)
-    for key in {**before, **after}:
-        a, b = before.get(key), after.get(key)
-        if dataclasses.is_dataclass(a) or isinstance(a, dict):
-            lines += differences(a, b, f"{prefix}{key}.")
-        elif a != b:
-            lines.append(f"{prefix}{key}: {a!r} -> {b!r}")
-    return lines
 
 
 def at_least(config: Any, **bounds: float) -> None:

@@ -88,3 +88,24 @@ def test_zero_signal_is_by_group() -> None:
     rewards = torch.tensor([1.0, 0.0, 1.0, math.nan, 1.0])
     groups = torch.tensor([5, 5, 9, 9, 9])
     assert zero_signal(rewards, groups).tolist() == [False, False, True, True, True]
+
+
+def test_prime_by_hand() -> None:
+    # Three responses of a group: outcomes 1, 0, 0, so RLOO gives 1, -1/2, -1/2.
+    # Process rewards a token: 0.1, 0.3 (mean 0.2); 0.4 (mean 0.4); -0.2, 0.0, 0.2 (mean 0).
+    rewards, groups = torch.tensor([1.0, 0.0, 0.0]), torch.zeros(3, dtype=torch.long)
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.bool)
+    process = torch.tensor([[0.1, 0.3, 7.0], [0.4, 7.0, 7.0], [-0.2, 0.0, 0.2]])
+    # Means of the others: 0.2, 0.1, 0.3. Centred: -0.1, 0.1; 0.3; -0.5, -0.3, -0.1.
+    result = ADVANTAGES["prime"](rewards, groups, mask, process)
+    assert result[mask].tolist() == pytest.approx(
+        [1 + 0.0, 1 + 0.1, -0.5 + 0.3, -0.5 - 0.9, -0.5 - 0.4, -0.5 - 0.1]
+    )
+
+
+def test_prime_leaves_unjudged_responses_out_of_the_process_baseline() -> None:
+    rewards, groups = torch.tensor([1.0, math.nan, 0.0]), torch.zeros(3, dtype=torch.long)
+    mask = torch.ones(3, 1, dtype=torch.bool)
+    process = torch.tensor([[0.1], [50.0], [0.3]])
+    result = ADVANTAGES["prime"](rewards, groups, mask, process)
+    assert result.flatten().tolist() == pytest.approx([1 + 0.1 - 0.3, 0, -1 + 0.3 - 0.1])

@@ -8,6 +8,7 @@ from isentrope.objective.covariance import (
     quota,
     select_top,
     select_window,
+    sequence_covariance,
     token_covariance,
     top_means,
 )
@@ -139,3 +140,17 @@ def test_top_means_by_hand() -> None:
     quarter, half, whole, nothing = top_means(covariance, mask, [0.25, 0.5, 1.0, 0.1])
     assert (float(quarter), float(half), float(whole)) == (4.0, 3.5, 2.5)
     assert math.isnan(float(nothing))
+
+
+def test_sequence_covariance_by_hand() -> None:
+    # Group 0: mean log-probs -1 and -3, A 1 and -1: (1 x 1 + (-1)(-1)) / 2 = 1. Group 1: alone, 0.
+    logprob = torch.tensor([[-0.5, -1.5], [-3.0, 8.0], [-2.0, -2.0]])
+    advantage = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [5.0, 5.0]])
+    mask = torch.tensor([[True, True], [True, False], [True, True]])
+    groups = torch.tensor([4, 4, 2])
+    plain = sequence_covariance(logprob, advantage, mask, groups)
+    assert plain.tolist() == pytest.approx([1.0, 1.0, 0.0])
+    # With pi A: values e^-1 and -e^-3, centred +-(e^-1 + e^-3) / 2, times +-1.
+    weighted = sequence_covariance(logprob, advantage, mask, groups, times_probability=True)
+    expected = (math.exp(-1) + math.exp(-3)) / 2
+    assert weighted.tolist() == pytest.approx([expected, expected, 0.0])

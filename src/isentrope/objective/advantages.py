@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from isentrope.objective.masking import sequence_means
 from isentrope.objective.shapes import GroupIds, PerSequence, PerToken, TokenMask
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "group_means",
     "grpo",
     "opo",
+    "prime",
     "reinforce_pp",
     "reinforce_pp_baseline",
     "rloo",
@@ -84,13 +86,38 @@ def reinforce_pp_baseline(rewards: PerSequence, groups: GroupIds, mask: TokenMas
     return whiten(centred, mask & ~rewards.isnan().unsqueeze(-1))
 
 
-ADVANTAGES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+def prime(
+    rewards: PerSequence,
+    groups: GroupIds,
+    mask: TokenMask,
+    process: PerToken | None = None,
+) -> PerToken:
+    """RLOO return of process rewards plus RLOO of the outcome. PRIME, arXiv 2502.01456, eq. 5.
+
+        A_t = sum over s >= t of (p_s - b) + rloo(r)
+
+    p_s is the process reward of token s (none given: 0), b the mean over the other judged
+    responses of the group of their mean process reward a token. Nothing is discounted.
+    """
+    outcome = rloo(rewards, groups, mask).unsqueeze(-1).expand(mask.shape)
+    if process is None:
+        return outcome
+    judged = ~rewards.isnan()
+    means = torch.where(judged, sequence_means(process, mask), 0.0)
+    others = (judged_counts(rewards, groups) - 1).clamp(min=1)
+    baseline = (group_sums(means, groups) - means) / others
+    centred = torch.where(mask & judged.unsqueeze(-1), process - baseline.unsqueeze(-1), 0.0)
+    return outcome + torch.where(mask, centred.flip(-1).cumsum(-1).flip(-1), 0.0)
+
+
+ADVANTAGES: dict[str, Callable[..., Tensor]] = {
     "grpo": grpo,
     "dr_grpo": dr_grpo,
     "rloo": rloo,
     "opo": opo,
     "reinforce_pp": reinforce_pp,
     "reinforce_pp_baseline": reinforce_pp_baseline,
+    "prime": prime,
 }
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isentrope.objective.shapes import PerToken, TokenMask
+from isentrope.objective.masking import sequence_means
+from isentrope.objective.shapes import GroupIds, PerSequence, PerToken, TokenMask
 
 __all__ = [
     "Moments",
@@ -21,6 +22,7 @@ __all__ = [
     "quota",
     "select_top",
     "select_window",
+    "sequence_covariance",
     "token_covariance",
     "top_means",
 ]
@@ -66,6 +68,38 @@ def token_covariance(
         advantage.double() - total.advantage / count
     )
     return torch.where(mask, product, 0.0).to(logprob.dtype)
+
+
+@torch.no_grad()
+def sequence_covariance(
+    logprob: PerToken,
+    advantage: PerToken,
+    mask: TokenMask,
+    groups: GroupIds,
+    *,
+    times_probability: bool = False,
+) -> PerSequence:
+    """Covariance over each response's group of length-normalised log-prob and advantage, (B,).
+
+    The states are prompts, the actions whole responses (paper, section 3): l is the mean log-prob
+    of a response's tokens, A its advantage (the mean over its tokens), and the result
+
+        mean over the group of (l - mean l) (A - mean A)      natural policy gradient, theorem 2
+
+    stands at every response of the group. `times_probability` puts exp(l) A in place of A:
+    vanilla policy gradient, theorem 1, equation 8.
+    """
+    score = sequence_means(logprob.double(), mask)
+    value = sequence_means(advantage.double(), mask)
+    if times_probability:
+        value = score.exp() * value
+    names, index = torch.unique(groups, return_inverse=True)
+    count = score.new_zeros(len(names)).index_add_(0, index, torch.ones_like(score))
+
+    def means(values: PerSequence) -> PerSequence:
+        return (score.new_zeros(len(names)).index_add_(0, index, values) / count)[index]
+
+    return means((score - means(score)) * (value - means(value))).to(logprob.dtype)
 
 
 def quota(count: int, fraction: float, at_least: int = 0) -> int:

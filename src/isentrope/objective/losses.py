@@ -13,6 +13,7 @@ per token, detached, to be averaged over the mini-batch.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Literal, NamedTuple
 
@@ -21,6 +22,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from isentrope.objective.covariance import select_top, select_window
+from isentrope.objective.masking import sequence_means
+from isentrope.objective.selection import select_budget, select_low_entropy
 from isentrope.objective.shapes import PerToken, TokenMask
 
 __all__ = [
@@ -28,14 +31,19 @@ __all__ = [
     "KLEstimator",
     "PolicyLoss",
     "TokenLoss",
+    "budget",
+    "cispo",
     "clip_cov",
     "entropy_bonus",
+    "gmpo",
+    "gspo",
     "kl_cov",
     "kl_estimate",
     "log_ratio",
     "policy_gradient",
     "ppo_clip",
     "reference_kl",
+    "top_entropy",
 ]
 
 KLEstimator = Literal["abs", "k1", "k2", "k3"]
@@ -77,15 +85,75 @@ def ppo_clip(
     loss is at most -dual_clip A (dual clip, arXiv 1912.09729; off when infinite).
     """
     ratio = log_ratio(logprob, old_logprob, mask).exp()
-    plain = -ratio * advantage
-    clipped = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantage
-    per_token = torch.maximum(plain, clipped)
-    flat = clipped > plain
+    per_token, flat = clipped_surrogate(ratio, advantage, clip_low, clip_high)
     if dual_clip < inf:
         ceiling = torch.where(advantage < 0, -dual_clip * advantage, inf)
         flat = flat | (per_token > ceiling)
         per_token = torch.minimum(per_token, ceiling)
     return TokenLoss(per_token, {"clip/fraction": flat.to(per_token.dtype)})
+
+
+def cispo(
+    logprob: PerToken,
+    old_logprob: PerToken,
+    advantage: PerToken,
+    mask: TokenMask,
+    *,
+    clip_low: float = inf,
+    clip_high: float = 4.0,
+) -> TokenLoss:
+    """-stop_gradient(clip(ratio, 1 - clip_low, 1 + clip_high)) A log pi. CISPO, arXiv 2506.13585.
+
+    The weight is clipped, not the update: every token keeps a gradient. The paper sets no lower
+    bound and names no upper one; 1 + 4 is the cap of ScaleRL, arXiv 2510.13786. On policy the
+    gradient is REINFORCE's; the value is not comparable with that of the ratio losses.
+    """
+    ratio = log_ratio(logprob, old_logprob, mask).exp().detach()
+    weight = ratio.clamp(1 - clip_low, 1 + clip_high)
+    return TokenLoss(
+        -weight * advantage * logprob, {"clip/fraction": (weight != ratio).to(logprob.dtype)}
+    )
+
+
+def gspo(
+    logprob: PerToken,
+    old_logprob: PerToken,
+    advantage: PerToken,
+    mask: TokenMask,
+    *,
+    clip_low: float = 3e-4,
+    clip_high: float = 4e-4,
+) -> TokenLoss:
+    """ppo_clip with the ratio of the sequence, exp(mean of log ratios). GSPO, arXiv 2507.18071.
+
+    This is its token form (equation 13): the value of each token's ratio is the sequence's, the
+    gradient its own, so advantages may differ within a sequence. With the reducer `sequence_mean`
+    and one advantage a sequence it is GSPO.
+    """
+    ratio = sequence_ratio(log_ratio(logprob, old_logprob, mask), mask)
+    per_token, flat = clipped_surrogate(ratio, advantage, clip_low, clip_high)
+    return TokenLoss(per_token, {"clip/fraction": flat.to(per_token.dtype)})
+
+
+def gmpo(
+    logprob: PerToken,
+    old_logprob: PerToken,
+    advantage: PerToken,
+    mask: TokenMask,
+    *,
+    clip_low: float = 0.4,
+    clip_high: float = 0.4,
+) -> TokenLoss:
+    """-A times the geometric mean of the sequence's clipped ratios. GMPO, arXiv 2507.20673.
+
+    The log of a token's ratio is cut at clip_high where A > 0 and at -clip_low where A < 0, before
+    the mean: a clipped token has no gradient, the others keep theirs. In the token form of `gspo`;
+    with the reducer `sequence_mean` and one advantage a sequence it is GMPO.
+    """
+    plain = log_ratio(logprob, old_logprob, mask)
+    clipped = torch.where(advantage > 0, plain.clamp(max=clip_high), plain.clamp(min=-clip_low))
+    ratio = sequence_ratio(clipped, mask)
+    return TokenLoss(-ratio * advantage, {"clip/fraction": (clipped != plain).to(ratio.dtype)})
 
 
 def clip_cov(
@@ -147,11 +215,23 @@ class PolicyLoss:
     select: Callable[..., Tensor] | None = None
 
 
+top_entropy = partial(clip_cov, clip_low=0.2, clip_high=0.28)
+"""PPO clip at the tokens of highest entropy only ("80/20", arXiv 2506.01939, on DAPO's clip):
+`selected` are the others, from `select_low_entropy`. The denominator counts them."""
+
+budget = partial(clip_cov, clip_low=0.2, clip_high=0.2)
+"""PPO clip without the tokens that exceed the entropy budget, from `select_budget`."""
+
 LOSSES = {
     "policy_gradient": PolicyLoss(policy_gradient),
     "ppo_clip": PolicyLoss(ppo_clip),
+    "cispo": PolicyLoss(cispo),
+    "gspo": PolicyLoss(gspo),
+    "gmpo": PolicyLoss(gmpo),
     "clip_cov": PolicyLoss(clip_cov, select_window),
     "kl_cov": PolicyLoss(kl_cov, select_top),
+    "top_entropy": PolicyLoss(top_entropy, select_low_entropy),
+    "budget": PolicyLoss(budget, select_budget),
 }
 
 
@@ -188,6 +268,21 @@ def kl_estimate(
     if estimator == "k3":
         return log_ratio.expm1() - log_ratio
     return log_ratio.abs()
+
+
+def clipped_surrogate(
+    ratio: PerToken, advantage: PerToken, clip_low: float, clip_high: float
+) -> tuple[PerToken, TokenMask]:
+    """max(-ratio A, -clip(ratio) A), and where the clip took the gradient away."""
+    plain = -ratio * advantage
+    clipped = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantage
+    return torch.maximum(plain, clipped), clipped > plain
+
+
+def sequence_ratio(log_ratios: PerToken, mask: TokenMask) -> PerToken:
+    """exp(mean log ratio of the sequence) at each of its tokens, with the token's own gradient."""
+    mean = sequence_means(log_ratios, mask).detach().unsqueeze(-1)
+    return mean.exp() * (log_ratios - log_ratios.detach()).exp()
 
 
 def log_ratio(logprob: PerToken, old_logprob: PerToken, mask: TokenMask) -> PerToken:

@@ -5,6 +5,7 @@ with the optimizer's state beside. Random streams need no saving: see `streams`.
 """
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -13,15 +14,23 @@ from safetensors import SafetensorError
 from isentrope.errors import DataError
 from isentrope.training.model import LanguageModel
 
-__all__ = ["latest_checkpoint", "load_optimizer", "save_checkpoint"]
+__all__ = ["latest_checkpoint", "load_extra", "load_optimizer", "save_checkpoint"]
 
 OPTIMIZER = "optimizer.pt"
 
 
 def save_checkpoint(
-    folder: Path, step: int, model: LanguageModel, optimizer: torch.optim.Optimizer, keep: int
+    folder: Path,
+    step: int,
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    keep: int,
+    extra: Mapping[str, object] | None = None,
 ) -> Path:
-    """Writes the state after `step` steps, and removes all but the newest `keep` checkpoints."""
+    """Writes the state after `step` steps, and removes all but the newest `keep` checkpoints.
+
+    `extra` are further states by name, each in a file of its own.
+    """
     target = folder / f"step-{step:06d}"
     draft = folder / f".{target.name}.part"
     shutil.rmtree(draft, ignore_errors=True)
@@ -29,6 +38,8 @@ def save_checkpoint(
         model.network.save_pretrained(draft)
         model.tokenizer.save_pretrained(draft)
         torch.save(optimizer.state_dict(), draft / OPTIMIZER)
+        for name, state in (extra or {}).items():
+            torch.save(state, draft / f"{name}.pt")
         draft.replace(target)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(draft, ignore_errors=True)
@@ -56,3 +67,8 @@ def complete_checkpoints(folder: Path) -> list[Path]:
 def load_optimizer(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
     """Restores the optimizer's state."""
     optimizer.load_state_dict(torch.load(checkpoint / OPTIMIZER, weights_only=True))
+
+
+def load_extra(checkpoint: Path, name: str) -> dict[str, dict[str, torch.Tensor]]:
+    """The further state of that name."""
+    return torch.load(checkpoint / f"{name}.pt", weights_only=True)

@@ -7,7 +7,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from isentrope.config import TrainConfig
+from isentrope.config import PrimeConfig, TrainConfig
 from isentrope.training.arms import ArmRun
 
 __all__ = ["Display", "follow"]
@@ -96,7 +96,12 @@ def objective_line(config: TrainConfig) -> str:
     if objective.entropy_coefficient:
         terms.append(f"- {objective.entropy_coefficient:g} entropy")
     if objective.reference_kl_coefficient:
-        terms.append(f"+ {objective.reference_kl_coefficient:g} KL to the start policy")
+        place = " in the reward" if objective.reference_kl_place == "reward" else ""
+        terms.append(f"+ {objective.reference_kl_coefficient:g} KL to the start policy{place}")
+    if objective.shaping != "none":
+        terms.append(f"with {objective.shaping} shaping")
+    if config.control.name != "none":
+        terms.append(f"under control {config.control.name}")
     return " ".join(terms)
 
 
@@ -108,6 +113,7 @@ def notes(config: TrainConfig) -> list[str]:
             "kl_cov with one mini-batch a step does nothing: while the policy is the one that "
             "sampled, its penalty has no gradient; set optimizer.mini_batches to 2 or more"
         )
+    found += control_notes(config)
     if config.objective.selection == "micro_batch":
         found.append(
             "tokens are selected in each micro-batch, so the result depends on "
@@ -118,4 +124,29 @@ def notes(config: TrainConfig) -> list[str]:
             "the logged entropy is at temperature 1, the losses are at "
             f"rollout.temperature = {config.rollout.temperature:g}"
         )
+    return found
+
+
+def control_notes(config: TrainConfig) -> list[str]:
+    """Algorithms and controls that are set and cannot act, or act otherwise than in their paper."""
+    found, objective, control = [], config.objective, config.control
+    if objective.loss in ("cispo", "gspo", "gmpo") and config.optimizer.mini_batches == 1:
+        found.append(
+            f"{objective.loss} with one mini-batch a step never clips: its ratio is 1 while the "
+            "policy is the one that sampled; set optimizer.mini_batches to 2 or more"
+        )
+    if objective.loss in ("gspo", "gmpo") and objective.reducer != "sequence_mean":
+        found.append(
+            f"{objective.loss} is defined with objective.reducer = sequence_mean; with "
+            f"{objective.reducer} long responses weigh more"
+        )
+    if objective.advantage != "prime" and config.prime != PrimeConfig():
+        found.append(
+            f"the section [prime] does nothing with advantage {objective.advantage!r}; set "
+            "objective.advantage to prime, or leave it out"
+        )
+    if control.name in ("adaptive", "band") and control.delta == 0:
+        found.append("control.delta is 0: the bonus is the same in every step, namely 0")
+    if control.name == "budget" and control.gain == 0 and control.integral_gain == 0:
+        found.append("control.gain and integral_gain are 0: the budget is 0 in every step")
     return found

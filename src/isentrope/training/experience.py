@@ -1,20 +1,23 @@
 """One rollout with its rewards: what a step learns from."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from isentrope.config import TrainConfig
-from isentrope.objective.advantages import zero_signal
+from isentrope.objective.advantages import group_means, zero_signal
 from isentrope.objective.masking import masked_mean, sequence_means
 from isentrope.tasks.problem import Problem, Task
 from isentrope.training.model import LanguageModel
 from isentrope.training.sampler import Rollout, sample
 from isentrope.training.streams import stream
 
-__all__ = ["Experience", "collect", "score", "scored_tokens"]
+__all__ = ["Experience", "collect", "keep", "score", "scored_tokens"]
 
 SAVED_SAMPLES = 64
 """Completions in a file of samples/: enough to read, little to store."""
@@ -36,17 +39,31 @@ class Experience:
         """Number of problems."""
         return len(self.groups.unique())
 
-    def learnable(self, drop_zero_signal: bool) -> "Experience":
-        """The judged responses, without the groups of equal rewards if these are dropped."""
+    def learnable(
+        self, drop_zero_signal: bool, accuracy: tuple[float, float] = (-inf, inf)
+    ) -> "Experience":
+        """The judged responses, without the groups of equal rewards if these are dropped, and
+        without those whose mean reward is outside the bounds."""
         kept = ~self.rewards.isnan()
         if drop_zero_signal:
             kept = kept & ~zero_signal(self.rewards, self.groups)
-        rows = kept.nonzero().squeeze(-1)
+        means = group_means(self.rewards, self.groups)
+        kept = kept & (means >= accuracy[0]) & (means <= accuracy[1])
+        return self.rows(kept.nonzero().squeeze(-1))
+
+    def first_groups(self, count: int) -> "Experience":
+        """The responses of the first `count` problems."""
+        return self.rows(
+            torch.isin(self.groups, self.groups.unique()[:count]).nonzero().squeeze(-1)
+        )
+
+    def rows(self, index: Tensor) -> "Experience":
+        """Some of the responses."""
         return replace(
             self,
-            rollout=self.rollout.rows(rows).trimmed(),
-            rewards=self.rewards[rows],
-            groups=self.groups[rows],
+            rollout=self.rollout.rows(index).trimmed(),
+            rewards=self.rewards[index],
+            groups=self.groups[index],
         )
 
     def metrics(self) -> dict[str, float]:
@@ -67,11 +84,41 @@ class Experience:
         }
 
 
-def collect(model: LanguageModel, task: Task, config: TrainConfig, step: int) -> Experience:
-    """Samples responses to the step's problems and has them verified."""
+def collect(
+    model: LanguageModel, task: Task, config: TrainConfig, step: int, first: int | None = None
+) -> Experience:
+    """Samples responses to the step's problems and has them verified.
+
+    `first` is the number of the first problem. With dynamic sampling further problems are drawn,
+    as many a round as the first time, until `rollout.prompts` groups carry signal.
+    """
     settings = config.rollout
-    first = step * settings.prompts
-    problems = [task.train(first + i) for i in range(settings.prompts)]
+    first = step * settings.prompts if first is None else first
+    experience = collect_round(model, task, config, step, first, 0)
+    for number in range(1, settings.max_rounds):
+        if keep(experience, config).group_count >= settings.prompts:
+            break
+        more = collect_round(model, task, config, step, first, number)
+        experience = join(experience, more)
+    return experience
+
+
+def keep(experience: Experience, config: TrainConfig) -> Experience:
+    """What of it the step learns from: groups with signal, at most `rollout.prompts` of them."""
+    bounds = (-inf, inf)
+    if config.objective.advantage == "prime":
+        bounds = (config.prime.accuracy_low, config.prime.accuracy_high)
+    kept = experience.learnable(config.objective.drop_zero_signal, bounds)
+    return kept.first_groups(config.rollout.prompts) if config.rollout.max_rounds > 1 else kept
+
+
+def collect_round(
+    model: LanguageModel, task: Task, config: TrainConfig, step: int, first: int, number: int
+) -> Experience:
+    """The responses to `rollout.prompts` problems: round `number` of those that start at `first`."""
+    settings = config.rollout
+    names = range(number * settings.prompts, (number + 1) * settings.prompts)
+    problems = [task.train(first + i) for i in names]
     started = time.perf_counter()
     rollout = sample(
         model,
@@ -79,7 +126,7 @@ def collect(model: LanguageModel, task: Task, config: TrainConfig, step: int) ->
         samples=settings.samples,
         temperature=settings.temperature,
         max_new_tokens=settings.max_new_tokens,
-        generator=stream(config.seed, "sampling", step),
+        generator=stream(config.seed, f"sampling {number}" if number else "sampling", step),
         rows=settings.rows,
     )
     sampled = time.perf_counter()
@@ -88,8 +135,34 @@ def collect(model: LanguageModel, task: Task, config: TrainConfig, step: int) ->
         "time/rollout_s": sampled - started,
         "time/verify_s": time.perf_counter() - sampled,
     }
-    groups = torch.arange(len(problems)).repeat_interleave(settings.samples)
+    groups = torch.tensor(names).repeat_interleave(settings.samples)
     return Experience(rollout, rewards, groups, seconds)
+
+
+def join(one: Experience, other: Experience) -> Experience:
+    """The responses of both."""
+    return Experience(
+        join_rollouts([one.rollout, other.rollout]),
+        torch.cat([one.rewards, other.rewards]),
+        torch.cat([one.groups, other.groups]),
+        {name: one.seconds[name] + other.seconds[name] for name in one.seconds},
+    )
+
+
+def join_rollouts(parts: Sequence[Rollout]) -> Rollout:
+    """The rollouts one below the other: prompts padded on the left, responses on the right."""
+    columns = {}
+    for name in Rollout.__slots__:
+        values = [getattr(part, name) for part in parts]
+        if values[0].dim() == 2:
+            width = max(value.shape[1] for value in values)
+            left = name.startswith("prompt")
+            values = [
+                pad(value, (width - value.shape[1], 0) if left else (0, width - value.shape[1]))
+                for value in values
+            ]
+        columns[name] = torch.cat(values)
+    return Rollout(**columns)
 
 
 def score(model: LanguageModel, task: Task, problems: list[Problem], rollout: Rollout) -> Tensor:

@@ -7,7 +7,7 @@ from isentrope.objective.token_stats import TokenStats
 from isentrope.training.model import LanguageModel
 from isentrope.training.sampler import Rollout
 
-__all__ = ["response_logits", "response_stats"]
+__all__ = ["response_logits", "response_logprob", "response_stats"]
 
 
 def response_logits(model: LanguageModel, rollout: Rollout) -> Tensor:
@@ -20,6 +20,19 @@ def response_stats(model: LanguageModel, rollout: Rollout, temperature: float) -
     """Log-probability and entropy (B, T) of each response token, with gradient."""
     mask = rollout.mask.to(model.device)
     return model.response_stats(*inputs(model, rollout), mask, temperature)
+
+
+@torch.no_grad()
+def response_logprob(
+    model: LanguageModel, rollout: Rollout, temperature: float, size: int
+) -> Tensor:
+    """Log-probability (B, T) of each response token, `size` responses at a time; on the CPU."""
+    logprob = torch.zeros_like(rollout.logprob)
+    for start in range(0, len(logprob), size):
+        part = rollout.rows(slice(start, start + size)).trimmed()
+        stats = response_stats(model, part, temperature)
+        logprob[start : start + size, : part.tokens.shape[1]] = stats.logprob.cpu()
+    return logprob
 
 
 def inputs(model: LanguageModel, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """The objective that a configuration describes, checked before anything is loaded."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from isentrope.errors import ConfigError
 from isentrope.objective.advantages import ADVANTAGES
 from isentrope.objective.losses import LOSSES, TokenLoss
 from isentrope.objective.micro_batch import micro_batch_clip_cov, micro_batch_kl_cov
+from isentrope.objective.shaping import SHAPINGS
 
 __all__ = ["Objective", "make_objective"]
 
@@ -27,7 +28,11 @@ LOSS_KNOBS = (
     "kl_fraction",
     "kl_coefficient",
     "kl_estimator",
+    "entropy_fraction",
+    "budget",
 )
+
+SHAPING_KNOBS = ("shaping_weight", "shaping_bound")
 
 T = TypeVar("T")
 
@@ -43,12 +48,35 @@ class Objective:
     selection: Callable[..., Tensor] | None
     micro_batch: bool
     """The loss selects by itself in each micro-batch, for comparison with other software."""
+    shaping: Callable[..., Tensor] | None = None
 
-    def select(self, covariance: Tensor, mask: Tensor, draws: torch.Generator) -> Tensor:
+    def credit(
+        self, rewards: Tensor, groups: Tensor, mask: Tensor, **terms: Tensor | None
+    ) -> Tensor:
+        """The advantages (B, T); of the `terms` (process, penalty) it takes what it knows."""
+        given = {name: term for name, term in terms.items() if term is not None}
+        advantage = call(self.advantage, rewards, groups, mask, **given)
+        return advantage.view(len(advantage), -1).expand(mask.shape)
+
+    def shape(self, advantage: Tensor, mask: Tensor, entropy: Tensor, logprob: Tensor) -> Tensor:
+        """The advantages (B, T) of a whole mini-batch as the loss gets them."""
+        if self.shaping is None:
+            return advantage
+        return call(self.shaping, advantage, mask, entropy=entropy, logprob=logprob)
+
+    def select(
+        self,
+        covariance: Tensor,
+        mask: Tensor,
+        draws: torch.Generator,
+        entropy: Tensor,
+        budget: float | None = None,
+    ) -> Tensor:
         """The tokens (B, T) of a whole mini-batch that the loss treats apart."""
         if self.selection is None:
             return torch.zeros_like(mask)
-        return call(self.selection, covariance, mask, generator=draws)
+        optional = {} if budget is None else {"budget": budget}
+        return call(self.selection, covariance, mask, generator=draws, entropy=entropy, **optional)
 
     def token_loss(
         self,
@@ -77,19 +105,28 @@ def make_objective(config: ObjectiveConfig) -> Objective:
             look_up(MICRO_BATCH_LOSSES, "selection is micro_batch: loss", config.loss),
             None,
         )
-    knobs = {name: getattr(config, name) for name in LOSS_KNOBS}
-    knobs = {name: value for name, value in knobs.items() if value is not None}
-    for name, value in knobs.items():
-        if not takes(loss, name) and not (selection and takes(selection, name)):
-            raise ConfigError(
-                f"{name} is {value!r}, but loss {config.loss!r} does not use it; leave it out"
-            )
+    shaping = None if config.shaping == "none" else SHAPINGS[config.shaping]
+    knobs = given(config, LOSS_KNOBS, f"loss {config.loss!r}", loss, selection)
+    bounds = given(config, SHAPING_KNOBS, f"shaping {config.shaping!r}", shaping)
     return Objective(
         advantage=advantage,
         loss=fill_in(loss, knobs),
         selection=fill_in(selection, knobs) if selection else None,
         micro_batch=micro_batch,
+        shaping=fill_in(shaping, bounds) if shaping else None,
     )
+
+
+def given(
+    config: ObjectiveConfig, names: Iterable[str], what: str, *users: Callable[..., Any] | None
+) -> dict[str, Any]:
+    """The settings of these names that are given, or a ConfigError for one that has no user."""
+    knobs = {name: getattr(config, name) for name in names}
+    knobs = {name: value for name, value in knobs.items() if value is not None}
+    for name, value in knobs.items():
+        if not any(user and takes(user, name) for user in users):
+            raise ConfigError(f"{name} is {value!r}, but {what} does not use it; leave it out")
+    return knobs
 
 
 def look_up(table: dict[str, T], what: str, name: str) -> T:

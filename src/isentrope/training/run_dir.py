@@ -76,6 +76,12 @@ class RunFolder:
             if file.exists():
                 keep_lines(file, lambda row: row["step"] < step)
 
+    def logged_steps(self) -> list[dict[str, float | None]]:
+        """The lines of metrics.jsonl."""
+        file = self.path / "metrics.jsonl"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        return [json.loads(line) for line in lines]
+
     @property
     def checkpoints(self) -> Path:
         """Where the checkpoints are."""

@@ -9,17 +9,30 @@ import torch
 from isentrope.config import TrainConfig
 from isentrope.tasks.problem import Task
 from isentrope.tasks.registry import make_task
-from isentrope.training.checkpoint import latest_checkpoint, load_optimizer, save_checkpoint
+from isentrope.training.checkpoint import (
+    latest_checkpoint,
+    load_extra,
+    load_optimizer,
+    save_checkpoint,
+)
+from isentrope.training.controller import make_controller
+from isentrope.training.credit import credit
 from isentrope.training.display import Display
 from isentrope.training.evaluate import evaluate, held_out
-from isentrope.training.experience import collect, scored_tokens
+from isentrope.training.experience import Experience, collect, keep, scored_tokens
+from isentrope.training.mechanism import mechanism_metrics
 from isentrope.training.model import load_model
 from isentrope.training.objective import Objective, make_objective
+from isentrope.training.prime import make_reward_model
 from isentrope.training.probe import EntropyProbe
+from isentrope.training.progress import Progress
 from isentrope.training.run_dir import RunFolder
 from isentrope.training.update import Learner
 
 __all__ = ["train"]
+
+REWARD_MODEL = "reward_model"
+"""Name of its state in a checkpoint."""
 
 
 def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> None:
@@ -28,39 +41,46 @@ def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> 
         torch.set_num_threads(config.threads)
     objective = make_objective(config.objective)
     task = make_task(config.task.name, seed=config.seed, options=config.task.options)
+    start = Progress(config, make_controller(config))
     held_out(task, config.evaluation.problems)  # too few: say so now, not after hours
     folder = RunFolder.open(out, config, resume=resume)
     first, learner = prepare(config, objective, folder)
     folder.begin(config, first)
+    progress = start.after_all(folder.logged_steps())
     display.start(config, out, first)
     for step in range(first, config.steps):
         if step % config.evaluation.every == 0:
             display.evaluation(evaluate_step(learner, task, folder, step))
-        display.step(train_step(learner, task, folder, step))
+        metrics = train_step(learner, task, folder, step, progress)
+        progress = progress.after(metrics)
+        display.step(metrics)
         done = step + 1
         if done % config.checkpoint.every == 0 or done == config.steps:
-            save_checkpoint(
-                folder.checkpoints, done, learner.model, learner.optimizer, config.checkpoint.keep
-            )
+            save(learner, folder, done)
     display.evaluation(evaluate_step(learner, task, folder, config.steps))
 
 
-def train_step(learner: Learner, task: Task, folder: RunFolder, step: int) -> dict[str, float]:
+def train_step(
+    learner: Learner, task: Task, folder: RunFolder, step: int, progress: Progress
+) -> dict[str, float]:
     """One rollout and its updates; logs and returns the metrics."""
     config = learner.config
     started = time.perf_counter()
-    experience = collect(learner.model, task, config, step)
-    kept = experience.learnable(config.objective.drop_zero_signal)
+    experience = collect(learner.model, task, config, step, progress.problem)
+    kept = keep(experience, config)
     metrics = {"step": step, **experience.metrics(), "groups/used": kept.group_count}
+    metrics |= sampling_metrics(experience, config)
+    learner = replace(learner, control=progress.control(metrics))
+    metrics |= control_metrics(learner)
     probe = EntropyProbe(
         learner.model, experience.rollout, config.rollout.samples, config.probe_tokens
     )
     updating = time.perf_counter()
     if kept.group_count:
-        advantage = learner.objective.advantage(kept.rewards, kept.groups, kept.rollout.mask)
-        advantage = advantage.view(len(advantage), -1).expand(kept.rollout.mask.shape)
+        advantage, credited = credit(learner, kept, step)
         result, covariance, selected = learner.update(kept.rollout, advantage, kept.groups, step)
-        metrics |= result
+        metrics |= {**credited, **result}
+        metrics |= mechanism_metrics(kept.rollout, advantage, kept.rewards, kept.groups)
         if step % config.save_samples_every == 0:
             rows = scored_tokens(learner.model, kept, advantage, covariance, selected)
             folder.save_samples(step, [{"step": step, **row} for row in rows])
@@ -72,6 +92,27 @@ def train_step(learner: Learner, task: Task, folder: RunFolder, step: int) -> di
     metrics["tokens_per_s"] = int(experience.rollout.mask.sum()) / metrics["time/step_s"]
     folder.log_step(metrics)
     return metrics
+
+
+def sampling_metrics(experience: Experience, config: TrainConfig) -> dict[str, float]:
+    """What dynamic sampling did in a step: problems drawn, and whether too few had signal."""
+    if config.rollout.max_rounds == 1:
+        return {}
+    short = keep(experience, config).group_count < config.rollout.prompts
+    return {"sampling/prompts": experience.group_count, "sampling/short": float(short)}
+
+
+def control_metrics(learner: Learner) -> dict[str, float]:
+    """What an entropy controller has decided for a step."""
+    control = learner.control
+    if control is None or control.target is None:
+        return {}
+    acts = (
+        {"control/coefficient": control.entropy_coefficient}
+        if control.budget is None
+        else {"control/budget": control.budget}
+    )
+    return {"control/target": control.target, **acts}
 
 
 def evaluate_step(
@@ -99,5 +140,23 @@ def prepare(config: TrainConfig, objective: Objective, folder: RunFolder) -> tup
     )
     if checkpoint:
         load_optimizer(optimizer, checkpoint)
-    reference = load_model(config.model) if config.objective.reference_kl_coefficient else None
-    return step, Learner(config, objective, model, reference, optimizer)
+    prime = config.objective.advantage == "prime"
+    reward_model = make_reward_model(config) if prime else None
+    if reward_model and checkpoint:
+        reward_model.restore(load_extra(checkpoint, REWARD_MODEL))
+    needed = prime or config.objective.reference_kl_coefficient
+    reference = load_model(config.model) if needed else None
+    return step, Learner(config, objective, model, reference, optimizer, reward_model=reward_model)
+
+
+def save(learner: Learner, folder: RunFolder, done: int) -> None:
+    """Writes a checkpoint of the state after `done` steps."""
+    reward_model = learner.reward_model
+    save_checkpoint(
+        folder.checkpoints,
+        done,
+        learner.model,
+        learner.optimizer,
+        learner.config.checkpoint.keep,
+        {REWARD_MODEL: reward_model.state()} if reward_model else None,
+    )

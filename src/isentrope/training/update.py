@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from isentrope.config import TrainConfig
+from isentrope.objective.control import Control
 from isentrope.objective.covariance import token_covariance, top_means
 from isentrope.objective.losses import entropy_bonus, kl_estimate, log_ratio, reference_kl
 from isentrope.objective.masking import loss_denominator, masked_mean, masked_sum, reduce_loss
-from isentrope.training.forward import response_stats
+from isentrope.training.forward import response_logprob, response_stats
 from isentrope.training.model import LanguageModel
 from isentrope.training.objective import Objective
+from isentrope.training.prime import ImplicitRewardModel
 from isentrope.training.sampler import Rollout
 from isentrope.training.streams import stream
 
@@ -53,6 +55,17 @@ class Learner:
     reference: LanguageModel | None
     """The start policy, for a reference KL."""
     optimizer: torch.optim.Optimizer
+    control: Control | None = None
+    """What an entropy controller says of this step; None: as configured."""
+    reward_model: ImplicitRewardModel | None = None
+    """PRIME's."""
+
+    @property
+    def entropy_coefficient(self) -> float:
+        """Weight of the entropy bonus in this step."""
+        if self.control is None:
+            return self.config.objective.entropy_coefficient
+        return self.control.entropy_coefficient
 
     def update(
         self, rollout: Rollout, advantage: Tensor, groups: Tensor, step: int
@@ -83,23 +96,15 @@ class Learner:
 
     def prepare(self, rollout: Rollout, advantage: Tensor, draws: torch.Generator) -> MiniBatch:
         """The mini-batch with its covariance and selection, both over all of its tokens."""
-        logprob = rollout.logprob
+        logprob, mask = rollout.logprob, rollout.mask
         if self.config.objective.covariance_policy == "current":
-            logprob = self.current_logprob(rollout)
-        covariance = token_covariance(logprob, advantage, rollout.mask)
-        selected = self.objective.select(covariance, rollout.mask, draws)
+            size = self.config.optimizer.micro_batch_size
+            logprob = response_logprob(self.model, rollout, self.config.rollout.temperature, size)
+        advantage = self.objective.shape(advantage, mask, rollout.entropy, logprob)
+        covariance = token_covariance(logprob, advantage, mask)
+        budget = self.control.budget if self.control else None
+        selected = self.objective.select(covariance, mask, draws, rollout.entropy, budget)
         return MiniBatch(rollout, advantage, covariance, selected)
-
-    @torch.no_grad()
-    def current_logprob(self, rollout: Rollout) -> Tensor:
-        """Log-probabilities (B, T) under the policy as it stands."""
-        logprob = torch.zeros_like(rollout.logprob)
-        size = self.config.optimizer.micro_batch_size
-        for start in range(0, len(logprob), size):
-            part = rollout.rows(slice(start, start + size)).trimmed()
-            stats = response_stats(self.model, part, self.config.rollout.temperature)
-            logprob[start : start + size, : part.tokens.shape[1]] = stats.logprob.cpu()
-        return logprob
 
     def accumulate(
         self,
@@ -144,9 +149,9 @@ class Learner:
         )
         metrics = {**metrics, "loss/policy": loss}
         metrics["kl/behaviour"] = kl_estimate(log_ratio(stats.logprob, behaviour, mask), "k3")
-        if settings.entropy_coefficient:
-            loss = loss + entropy_bonus(stats.entropy, settings.entropy_coefficient)
-        if self.reference is not None:
+        if self.entropy_coefficient:
+            loss = loss + entropy_bonus(stats.entropy, self.entropy_coefficient)
+        if settings.reference_kl_coefficient and settings.reference_kl_place == "loss":
             kl = self.reference_kl(rollout, stats.logprob, mask)
             loss = loss + settings.reference_kl_coefficient * kl
             metrics["kl/reference"] = kl

@@ -1,0 +1,209 @@
+"""Entropy controllers: from the entropy measured before a step to what the step's loss does.
+
+A controller is a value. `update` takes the entropy of the policy (nats) before a step and returns
+the controller of that step; its `control` is what the loss gets:
+
+    controller = controller.update(entropy)
+    coefficient, budget = controller.control.entropy_coefficient, controller.control.budget
+
+Nothing else is remembered: the entropies in a run's log are enough to make its controller again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from math import inf, nan
+from typing import TypeVar
+
+__all__ = [
+    "AdaptiveBonus",
+    "ConstantBonus",
+    "Control",
+    "Controller",
+    "EntropyBudget",
+    "Target",
+    "TargetBand",
+    "state_of",
+    "with_state",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Control:
+    """What the loss of one step gets."""
+
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus."""
+    budget: float | None = None
+    """Mean covariance that may remain (`select_budget`); None: no budget."""
+    target: float | None = None
+    """The entropy aimed at, for the log."""
+
+
+T = TypeVar("T", bound="Tracking")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """The entropy to aim at: held, or falling linearly."""
+
+    value: float | None = None
+    """Nats; None: the first entropy measured."""
+    end: float | None = None
+    """Where it arrives; None: it is held."""
+    steps: int = 1
+    """Steps that it takes to arrive there."""
+
+    def at(self, step: int, first: float) -> float:
+        """The target of a step, in a run whose first entropy is `first`."""
+        start = first if self.value is None else self.value
+        if self.end is None:
+            return start
+        return start + (self.end - start) * min(1.0, step / self.steps)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConstantBonus:
+    """An entropy bonus that stays as it is; with coefficient 0, no control."""
+
+    coefficient: float = 0.0
+
+    @property
+    def control(self) -> Control:
+        """The bonus."""
+        return Control(entropy_coefficient=self.coefficient)
+
+    def update(self, entropy: float) -> "ConstantBonus":
+        """Itself."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tracking:
+    """What controllers with a target have in common. The last three fields are the state."""
+
+    target: Target
+    step: int = -1
+    """Number of the present step."""
+    first: float = nan
+    """Entropy before the first step."""
+    entropy: float = nan
+    """Entropy before the present step."""
+
+    @property
+    def aim(self) -> float:
+        """The target of the present step."""
+        return self.target.at(self.step, self.first)
+
+    @property
+    def error(self) -> float:
+        """Entropy minus target."""
+        return self.entropy - self.aim
+
+    def measured(self: T, entropy: float) -> T:
+        """The controller one step on."""
+        first = entropy if self.step < 0 else self.first
+        return replace(self, step=self.step + 1, first=first, entropy=entropy)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdaptiveBonus(Tracking):
+    """A bonus that grows while entropy is below its target. Skywork-OR1, arXiv 2505.22312.
+
+    The coefficient moves by `delta` a step, up below the target and down above it, and acts only
+    where H <= target.
+    """
+
+    delta: float = 0.005
+    low: float = 0.0
+    high: float = 1.0
+    coefficient: float = 0.0
+    """State."""
+
+    @property
+    def control(self) -> Control:
+        """The bonus, 0 above the target."""
+        active = self.coefficient if self.error <= 0 else 0.0
+        return Control(entropy_coefficient=active, target=self.aim)
+
+    def update(self, entropy: float) -> "AdaptiveBonus":
+        """One step on."""
+        new = self.measured(entropy)
+        return replace(new, coefficient=moved(new.coefficient, new.error, new))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetBand(Tracking):
+    """A bonus that moves only while entropy is outside target +- width, and always acts.
+
+    With `low` below 0 it may turn into a penalty, and so hold entropy from above too.
+    """
+
+    width: float = 0.05
+    delta: float = 0.005
+    low: float = -1.0
+    high: float = 1.0
+    coefficient: float = 0.0
+    """State."""
+
+    @property
+    def control(self) -> Control:
+        """The bonus."""
+        return Control(entropy_coefficient=self.coefficient, target=self.aim)
+
+    def update(self, entropy: float) -> "TargetBand":
+        """One step on."""
+        new = self.measured(entropy)
+        outside = new.error if abs(new.error) > self.width else 0.0
+        return replace(new, coefficient=moved(new.coefficient, outside, new))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EntropyBudget(Tracking):
+    """The isentropic budget: gain x (H - target) + integral_gain x (sum of H - target so far).
+
+    At the target the covariance that may remain is 0, and the update leaves the entropy where it
+    is to first order. The integral removes the offset that a steady drift leaves; it is held
+    within +-integral_limit, so that a long way to the target does not wind it up.
+    """
+
+    gain: float = 1.0
+    integral_gain: float = 0.0
+    integral_limit: float = inf
+    """Of the integral's part of the budget."""
+    integral: float = 0.0
+    """State: the integral's part of the budget."""
+
+    @property
+    def control(self) -> Control:
+        """The budget."""
+        return Control(budget=self.gain * self.error + self.integral, target=self.aim)
+
+    def update(self, entropy: float) -> "EntropyBudget":
+        """One step on."""
+        new = self.measured(entropy)
+        integral = self.integral + self.integral_gain * new.error
+        limit = self.integral_limit
+        return replace(new, integral=max(-limit, min(limit, integral)))
+
+
+Controller = ConstantBonus | AdaptiveBonus | TargetBand | EntropyBudget
+
+STATE = ("step", "first", "entropy", "coefficient", "integral")
+"""Fields that change from step to step; the others are settings."""
+
+
+def moved(coefficient: float, error: float, limits: AdaptiveBonus | TargetBand) -> float:
+    """The coefficient one delta up below the target, down above it, within its limits."""
+    step = limits.delta * ((error < 0) - (error > 0))
+    return max(limits.low, min(limits.high, coefficient + step))
+
+
+def state_of(controller: Tracking) -> dict[str, int | float]:
+    """What a controller with a target has learnt so far, for a checkpoint."""
+    names = [field.name for field in fields(controller) if field.name in STATE]
+    return {name: getattr(controller, name) for name in names}
+
+
+def with_state(controller: T, state: Mapping[str, int | float]) -> T:
+    """The controller with the state that `state_of` gave."""
+    return replace(controller, **state)
