@@ -27,7 +27,7 @@ ENDLESS = "9^{9^{9^{9^9}}}"
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[MathVerifier]:
-    verifier = MathVerifier(formats=("boxed", "hash", "bold"), workers=2, timeout_s=20)
+    verifier = MathVerifier(formats=("boxed", "hash", "bold"), workers=2, timeout_s=60)
     yield verifier
     verifier.close()
 

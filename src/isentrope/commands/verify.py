@@ -20,7 +20,7 @@ class Options:
     """How to read them: gsm8k, math, olympiadbench, ...; by default by their usual fields."""
     show: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     """How many findings of each file to print."""
-    timeout_s: float = 5.0
+    timeout_s: float = 10.0
     """Limit of one verification."""
 
 

@@ -81,6 +81,7 @@ class TransformersGenerator:
         self.end_ids = end_ids(model.generation_config.eos_token_id, tokenizer.eos_token_id)
         # transformers 5 renamed the argument
         parameters = inspect.signature(model.forward).parameters
+        self.last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
         self.cache_keyword = "cache" if "cache" in parameters else "past_key_values"
 
     def encode(self, prompt: str) -> list[int]:
@@ -121,6 +122,7 @@ class TransformersGenerator:
                 attention_mask=mask,
                 position_ids=positions,
                 **{self.cache_keyword: cache},
+                **self.last_only,
                 use_cache=True,
             )
             draws = torch.tensor([uniforms[row][step] for row in active], dtype=torch.float64)

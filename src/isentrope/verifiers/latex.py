@@ -58,7 +58,7 @@ REWRITES = [
 TEXT = re.compile(r"\\text\{([^{}]*)\}")
 MATHS_IN_TEXT = re.compile(r"[\s\d.,+\-/()%]*|\s*\(?[A-Za-z]\)?\s*")
 CONJUNCTION = re.compile(
-    r"\s*,?\s*(?:\\text\{\s*,?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z]))\s*"
+    r"\s*,?\s*(?:\\text\{\s*,?\s*(?:and|or|AND|OR)\s*\}|(?<![A-Za-z\\])(?:and|or|AND|OR)(?![A-Za-z]))\s*"
 )
 REPEATING = re.compile(r"(\d*)\.(\d*)\s*\\(?:overline|bar|dot)\s*\{?(\d+)\}?")
 COMMANDS_WITH_ARGUMENTS = {r"\frac": 2, r"\binom": 2, r"\sqrt": 1}

@@ -15,7 +15,7 @@ from isentrope.verifiers.verdict import Outcome, Verdict
 
 __all__ = ["MathVerifier"]
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 10.0
 MAX_WORKERS = 8
 
 RIGHT = Verdict(1.0, Outcome.RIGHT)

@@ -21,7 +21,7 @@ GUARD_DIGITS = 15
 MAX_BITS = 200_000  # of an exact power or factorial
 MAX_FACTORIAL = 10_000
 MAX_EXPONENT = 10**9
-POINTS = ((7, 5), (11, 3), (-13, 17), (1009, 2))  # seeds of the values that stand in for symbols
+POINTS = ((7, 5), (31, 6), (-13, 17), (1009, 2))  # seeds of the values that stand in for symbols
 DEFAULT_ROUNDING_DIGITS = 6
 
 
