@@ -91,6 +91,29 @@ def rows_or_torn(file: Path) -> list[str]:
     return file.read_text().splitlines()
 
 
+def test_sigterm_ends_a_run_in_a_checkpoint(
+    tiny: TrainConfig, run: Run, uninterrupted: Path, tmp_path: Path
+) -> None:
+    recipe, out = tmp_path / "tiny.toml", tmp_path / "run"
+    recipe.write_text(dump_toml(tiny))
+    command = [sys.executable, "-m", "isentrope.cli", "train", str(recipe), "--out", str(out)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 120
+        while not (out / "metrics.jsonl").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
+        printed = process.communicate()[0].decode()
+    steps = [row["step"] for row in rows(out / "metrics.jsonl")]
+    assert process.returncode == 143
+    assert f"after step {len(steps)}" in printed
+    assert (out / "checkpoints" / f"step-{len(steps):06d}").is_dir()
+    run(tiny, out, resume=True)
+    assert_same_run(uninterrupted, out)
+
+
 def test_a_finished_run_can_be_resumed_without_harm(
     tiny: TrainConfig, run: Run, uninterrupted: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,9 @@ from isentrope.errors import ConfigError
 
 __all__ = ["Options", "parse", "run"]
 
+STOPPED = 128 + 15
+"""Exit code of a process that SIGTERM ended."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
@@ -50,6 +53,9 @@ def run(options: Options) -> int:
 
     console = Console(highlight=False)
     with Display(console) as display:
-        train(options.config, options.folder, resume=options.resume, display=display)
+        done = train(options.config, options.folder, resume=options.resume, display=display)
+    if done < options.config.steps:
+        console.print(f"stopped by SIGTERM after step {done}; continue the same with --resume")
+        return STOPPED
     console.print(f"done; next: isentrope report {options.folder}")
     return 0

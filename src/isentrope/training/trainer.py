@@ -20,6 +20,7 @@ from isentrope.training.credit import credit
 from isentrope.training.display import Display
 from isentrope.training.evaluate import evaluate, held_out
 from isentrope.training.experience import Experience, collect, keep, scored_tokens
+from isentrope.training.interruption import Interruption
 from isentrope.training.mechanism import mechanism_metrics
 from isentrope.training.model import load_model
 from isentrope.training.objective import Objective, make_objective
@@ -35,8 +36,11 @@ REWARD_MODEL = "reward_model"
 """Name of its state in a checkpoint."""
 
 
-def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> None:
-    """Trains the model of the configuration; all results are files in the folder `out`."""
+def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> int:
+    """Trains the model of the configuration; all results are files in the folder `out`.
+
+    Returns the number of steps done: fewer than wanted where a SIGTERM ended the run early.
+    """
     if config.threads:
         torch.set_num_threads(config.threads)
     objective = make_objective(config.objective)
@@ -48,16 +52,21 @@ def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> 
     folder.begin(config, first)
     progress = start.after_all(folder.logged_steps())
     display.start(config, out, first)
-    for step in range(first, config.steps):
-        if step % config.evaluation.every == 0:
-            display.evaluation(evaluate_step(learner, task, folder, step))
-        metrics = train_step(learner, task, folder, step, progress)
-        progress = progress.after(metrics)
-        display.step(metrics)
-        done = step + 1
-        if done % config.checkpoint.every == 0 or done == config.steps:
-            save(learner, folder, done)
+    with Interruption() as interruption:
+        for step in range(first, config.steps):
+            if step % config.evaluation.every == 0:
+                display.evaluation(evaluate_step(learner, task, folder, step))
+            metrics = train_step(learner, task, folder, step, progress)
+            progress = progress.after(metrics)
+            display.step(metrics)
+            done = step + 1
+            last = done == config.steps or interruption.requested
+            if last or done % config.checkpoint.every == 0:
+                save(learner, folder, done)
+            if interruption.requested:
+                return done
     display.evaluation(evaluate_step(learner, task, folder, config.steps))
+    return config.steps
 
 
 def train_step(
