@@ -73,7 +73,7 @@ def test_record_and_scores(benchmark: Benchmark, tmp_path: Path) -> None:
     for sample in samples:
         assert sample.score == float(sample.answer == sample.gold)
     summary = summarise(samples)
-    right = [[s.score for s in samples if s.problem == n] for n in range(5)]
+    right = [[s.score or 0.0 for s in samples if s.problem == n] for n in range(5)]
     assert summary.average.mean == pytest.approx(np.mean([np.mean(r) for r in right]))
     assert summary.passes[3].mean == pytest.approx(np.mean([max(r) for r in right]))
     # three votes for two answers: the majority is right where two are

@@ -66,7 +66,7 @@ class TransformersGenerator:
             folder, options = str(Path(model).parent), {"gguf_file": Path(model).name}
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-            network = AutoModelForCausalLM.from_pretrained(folder, **options)
+            network: Any = AutoModelForCausalLM.from_pretrained(folder, **options)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"the model {model!r} could not be loaded: {error}; "
