@@ -9,7 +9,6 @@ from torch import Tensor
 
 from isentrope.errors import ConfigError, DataError
 from isentrope.objective import row_chunks
-from isentrope.objective import token_stats as implementation
 from isentrope.objective.token_stats import reference_token_stats, token_stats
 
 NINF = -torch.inf
@@ -164,7 +163,6 @@ def test_chunks_and_strides_change_nothing(
     mask = torch.rand(3, 7) < 0.6
     right = token_stats(whole[:, :-1].contiguous(), labels, mask=mask)
     monkeypatch.setattr(row_chunks, "CPU_CHUNK_BYTES", chunk_bytes)
-    monkeypatch.setattr(implementation, "HUGE_PAGE", 1)
     stats = token_stats(whole[:, :-1], labels, mask=mask)
     torch.testing.assert_close(stats[:2], right[:2], atol=1e-6, rtol=0)
     grads = [

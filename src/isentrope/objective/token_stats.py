@@ -13,9 +13,6 @@ nothing and its gradient is 0. A row in which every token is forbidden has no di
 gives NaN.
 """
 
-import contextlib
-import mmap
-import sys
 from typing import NamedTuple
 
 import torch
@@ -36,10 +33,6 @@ from isentrope.objective.softmax_moments import (
 from isentrope.objective.token_stats_hidden import HiddenStats
 
 __all__ = ["TokenStats", "reference_token_stats", "token_stats", "token_stats_from_hidden"]
-
-
-HUGE_PAGE = 2**21
-"""Bytes; a smaller gradient does not fill one."""
 
 
 class TokenStats(NamedTuple):
@@ -147,21 +140,6 @@ def check_labels(labels: Tensor, width: int) -> None:
         )
 
 
-def gradient_buffer(logits: Tensor) -> Tensor:
-    """An uninitialised tensor like `logits`, on huge pages where Linux has them.
-
-    The page faults of a fresh buffer of hundreds of MiB cost more than the exponentials that fill
-    it; on pages of 2 MiB in place of 4 KiB they cost a fifth.
-    """
-    size = logits.numel() * logits.element_size()
-    if sys.platform != "linux" or logits.device.type != "cpu" or size < HUGE_PAGE:
-        return torch.empty_like(logits)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel without huge pages: small ones serve as well
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=logits.dtype).view(logits.shape)
-
-
 class _LogitStats(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -196,6 +174,6 @@ class _LogitStats(torch.autograd.Function):
         moments = Moments(offset, total, dot)
         rows = RowGradients.of(moments, grads[0], grads[1], distance > -torch.inf, transform.slope)
         # detach() shares the version counter, so a later reader of the overwritten logits raises.
-        grad = logits.detach() if ctx.overwrite else gradient_buffer(logits)
+        grad = logits.detach() if ctx.overwrite else torch.empty_like(logits)
         write_gradient(logits, ctx.kept, labels, offset, rows, transform, Scratch(), grad)
         return grad, None, None, None, None, None
