@@ -30,6 +30,7 @@ from isentrope.objective.masking import masked_sum, reduce_loss, sequence_means
 __all__ = ["EntropyGRPOConfig", "EntropyGRPOTrainer", "LawCallback"]
 
 trl = require("trl", "trl")
+trl_models = require("trl.models.utils", "trl")
 check_release(trl)
 
 logger = logging.getLogger(__name__)
@@ -271,13 +272,14 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
     def _window_logprob(self, slices: list[dict[str, Any]]) -> Tensor:
         """Log-probabilities (B, T): those of TRL where they will do, else one no-grad forward."""
         known = [part.get("old_per_token_logps") for part in slices]
-        if self.args.covariance_policy == "behaviour" and None not in map(type_or_none, known):
+        unknown = any(logprob is None for logprob in known)
+        if self.args.covariance_policy == "behaviour" and not unknown:
             return torch.cat(known)
         settings = self.args.gradient_checkpointing_kwargs
-        with torch.no_grad(), trl.models.utils.disable_gradient_checkpointing(self.model, settings):
+        with torch.no_grad(), trl_models.disable_gradient_checkpointing(self.model, settings):
             results = [self._score(part) for part in slices]
         self._logprob = None
-        if type_or_none(known[0]) is None:  # on policy, so TRL has not scored the rollout
+        if unknown:  # on policy, so TRL has not scored the rollout
             mask = torch.cat([unfiltered_mask(part) for part in slices])
             self._log_entropy(torch.cat([result[1] for result in results]), mask)
         return torch.cat([result[0] for result in results])
@@ -371,7 +373,3 @@ def per_token(advantages: Tensor) -> Tensor:
     """(B, 1) or (B, T), as TRL's loss takes them."""
     return advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
 
-
-def type_or_none(value: object) -> type | None:
-    """None for None: tensors cannot be compared with it by value."""
-    return None if value is None else type(value)
