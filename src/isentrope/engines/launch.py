@@ -38,14 +38,24 @@ def launch(
     require(engine, engine)
     recipe.parent.mkdir(parents=True, exist_ok=True)
     recipe.write_text(dump_toml(config), encoding="utf-8")
-    if engine == "verl":
-        from isentrope.engines.verl_folder import prepare
-
-        prepare(config, out, resume=resume)
+    begin_folder(config, out, engine=engine, resume=resume)
     code = subprocess.run(command, env={**os.environ, **variables}).returncode
     if code:
         raise DataError(f"{engine} ended with code {code}; its own messages stand above")
     return 0
+
+
+def begin_folder(config: TrainConfig, out: Path, *, engine: str, resume: bool) -> None:
+    """The run folder, ready for the engine's processes; a used one is refused as for a local run."""
+    from isentrope.training.run_dir import RunFolder
+
+    folder = RunFolder.open(out, config, resume=resume)
+    update = trl.latest_update(out) if resume and engine == "trl" else 0
+    folder.begin(config, update // config.optimizer.mini_batches)
+    if engine == "verl":
+        from isentrope.engines.verl_data import write_data
+
+        write_data(config, out)
 
 
 def shown(

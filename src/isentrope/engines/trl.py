@@ -8,7 +8,7 @@ from isentrope.config import ObjectiveConfig, TrainConfig
 from isentrope.engines.refusal import refuse
 from isentrope.errors import ConfigError
 
-__all__ = ["command", "environment", "settings"]
+__all__ = ["command", "environment", "latest_update", "settings"]
 
 NO_CLIP = 1e9
 """A clip range that no ratio reaches."""
@@ -167,3 +167,9 @@ def command(recipe: Path, out: Path, processes: int, *, resume: bool) -> list[st
 def environment(config: TrainConfig) -> dict[str, str]:
     """What the command's environment has beside that of this process."""
     return {"OMP_NUM_THREADS": str(config.threads or os.cpu_count() or 1)}
+
+
+def latest_update(out: Path) -> int:
+    """The optimizer step of TRL's newest checkpoint in a run folder; 0 where there is none."""
+    found = (out / "checkpoints").glob("checkpoint-*")
+    return max((int(path.name.rpartition("-")[2]) for path in found), default=0)

@@ -1,6 +1,7 @@
 """One process of a TRL run of a recipe: `torchrun -m isentrope.engines.trl_worker RECIPE OUT`.
 
-The first process writes the run folder: metrics and evaluations as the local engine's.
+The first process writes metrics and evaluations, as the local engine's, into a run folder that
+`isentrope train` has made.
 """
 
 import argparse
@@ -128,9 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         train_dataset=dataset(config, task),
     )
     if trainer.accelerator.is_main_process:
-        folder = RunFolder.open(options.out, config, resume=options.resume)
-        checkpoint = latest_step(folder.checkpoints) if options.resume else 0
-        folder.begin(config, checkpoint // config.optimizer.mini_batches)
+        folder = RunFolder(options.out)
         network = trainer.accelerator.unwrap_model(trainer.model)
         ours = replace(model, network=network, head=find_head(network))
         trainer.add_callback(RunFolderCallback(config, folder, task, ours))
@@ -174,12 +173,6 @@ def reward_function(task: Task) -> Any:
         return [found.score for found in task.verify(problems, completions)]
 
     return verdict
-
-
-def latest_step(checkpoints: Path) -> int:
-    """The optimizer step of TRL's newest checkpoint."""
-    steps = [int(path.name.rpartition("-")[2]) for path in checkpoints.glob("checkpoint-*")]
-    return max(steps, default=0)
 
 
 if __name__ == "__main__":

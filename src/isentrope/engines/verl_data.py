@@ -1,4 +1,4 @@
-"""The run folder of a verl run: the recipe, the data sets, and later verl's own log."""
+"""The problems of a recipe as verl's Parquet files."""
 
 from pathlib import Path
 
@@ -6,16 +6,13 @@ from isentrope.config import TrainConfig
 from isentrope.errors import require
 from isentrope.tasks.problem import Problem
 from isentrope.tasks.registry import make_task
-from isentrope.training.run_dir import RunFolder
 
-__all__ = ["prepare", "row"]
+__all__ = ["row", "write_data"]
 
 
-def prepare(config: TrainConfig, out: Path, *, resume: bool) -> None:
-    """Makes the folder and writes the problems of the whole run as verl's Parquet files."""
+def write_data(config: TrainConfig, out: Path) -> None:
+    """Writes the problems of the whole run, and those of its evaluations."""
     arrow, parquet = require("pyarrow", "verl"), require("pyarrow.parquet", "verl")
-    folder = RunFolder.open(out, config, resume=resume)
-    folder.begin(config, 0)
     task = make_task(config.task.name, seed=config.seed, options=config.task.options)
     count = config.steps * config.rollout.prompts
     parts = {
