@@ -131,6 +131,7 @@ def test_it_works_with_peft_checkpointing_and_several_steps_per_generation(
         steps_per_generation=2,
         entropy_control="clip_cov",
         probe_tokens=64,
+        learning_rate=1e-3,
         max_steps=3,
         **CONTROLS["clip_cov"],
     )
@@ -138,9 +139,9 @@ def test_it_works_with_peft_checkpointing_and_several_steps_per_generation(
     assert len(rows) == 3
     for row in rows:
         assert row["selected/tokens"] > 0
-        # A first-order prediction of a small step: the same sign, nearly the same size.
+        # To first order; the error falls with the square of the step.
         assert row["entropy_change/predicted"] == pytest.approx(
-            row["entropy_change/measured"], rel=0.5, abs=1e-3
+            row["entropy_change/measured"], rel=0.1, abs=2e-6
         )
     moved = [name for name in record["weights"] if "lora_B" in name]
     assert any(record["weights"][name].abs().max() > 0 for name in moved)

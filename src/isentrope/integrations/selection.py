@@ -7,6 +7,7 @@ draw, and the result does not depend on how the mini-batch is divided.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -106,14 +107,18 @@ def choose(
 
 
 def selection_metrics(covariance: Tensor, selected: Tensor, mask: Tensor) -> dict[str, float]:
-    """How the covariance is distributed, and how many tokens were selected."""
+    """How the covariance is distributed, and how many tokens were selected.
+
+    What is not defined is left out: trackers take NaN for a value.
+    """
     tops = top_means(covariance, mask, TOP_FRACTIONS)
-    return {
+    metrics = {
         "covariance/mean": masked_mean(covariance, mask).item(),
         **{f"covariance/top_{f}": top.item() for f, top in zip(TOP_FRACTIONS, tops, strict=True)},
         "selected/tokens": int(selected.sum()),
         "selected/fraction": masked_mean(selected.float(), mask).item(),
     }
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def gather(tokens: Tokens, group: dist.ProcessGroup | None) -> tuple[Tokens, int]:
