@@ -33,6 +33,29 @@ KNOBS = (
 """Settings of the control that have the same name in EntropyGRPOConfig."""
 
 
+OBJECTIVE = (
+    *KNOBS,
+    "advantage",
+    "loss",
+    "reducer",
+    "clip_low",
+    "clip_high",
+    "dual_clip",
+    "covariance_policy",
+    "entropy_coefficient",
+    "reference_kl_coefficient",
+    "drop_zero_signal",
+)
+
+TRANSLATED = {
+    *("name", "seed", "steps", "threads", "probe_tokens", "save_samples_every"),
+    *("model", "task", "optimizer", "evaluation", "checkpoint"),
+    *("rollout.prompts", "rollout.samples", "rollout.max_new_tokens", "rollout.rows"),
+    *(f"objective.{name}" for name in OBJECTIVE),
+}
+"""Settings, and whole sections, that have a meaning in TRL or in the worker."""
+
+
 def settings(config: TrainConfig, out: Path, processes: int) -> dict[str, object]:
     """The arguments of EntropyGRPOConfig, or a ConfigError that names what TRL cannot do."""
     check(config)
@@ -98,11 +121,16 @@ def objective_settings(objective: ObjectiveConfig) -> dict[str, object]:
 
 
 def check(config: TrainConfig) -> None:
-    """Raises a ConfigError for what TRL, or the adapter, does not do."""
+    """Raises a ConfigError for what TRL, or the adapter, does not do.
+
+    The temperature must be 1: TRL measures entropy at the sampling temperature.
+    """
     objective = config.objective
     unclipped = objective.loss != "ppo_clip" and objective.clip_high is None
     refuse(
         "trl",
+        config,
+        TRANSLATED,
         [
             (
                 objective.loss not in CONTROLS,
@@ -114,10 +142,6 @@ def check(config: TrainConfig) -> None:
                 f"{' and '.join(ADVANTAGES)}",
             ),
             (
-                objective.selection != "mini_batch",
-                "objective.selection is 'micro_batch'; here it is always the whole mini-batch",
-            ),
-            (
                 objective.drop_zero_signal and objective.reducer != "token_mean",
                 f"objective.drop_zero_signal with reducer {objective.reducer!r}; use token_mean, "
                 "or set drop_zero_signal = false",
@@ -126,16 +150,6 @@ def check(config: TrainConfig) -> None:
                 objective.dual_clip is not None and unclipped,
                 "objective.dual_clip without a PPO clip: TRL's delta would clip positive "
                 "advantages too; set clip_low and clip_high",
-            ),
-            (
-                objective.reference_kl_coefficient > 0 and objective.reference_kl_estimator != "k3",
-                f"objective.reference_kl_estimator is {objective.reference_kl_estimator!r}; TRL "
-                "has k3",
-            ),
-            (
-                config.rollout.temperature != 1.0,
-                f"rollout.temperature is {config.rollout.temperature}; TRL measures entropy at the "
-                "sampling temperature, and a run folder holds it at 1",
             ),
             (config.model.path.endswith(".gguf"), "model.path is a .gguf file; give a folder"),
         ],

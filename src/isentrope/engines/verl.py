@@ -28,6 +28,24 @@ ACTOR = "actor_rollout_ref.actor"
 
 Overrides = dict[str, object]
 
+OBJECTIVE = (
+    *("advantage", "loss", "reducer", "selection", "clip_low", "clip_high", "dual_clip"),
+    *("clip_fraction", "covariance_low", "covariance_high"),
+    *("kl_fraction", "kl_coefficient", "kl_estimator"),
+    *("entropy_coefficient", "reference_kl_coefficient", "reference_kl_estimator"),
+    "drop_zero_signal",
+)
+
+TRANSLATED = {
+    *("name", "seed", "steps", "threads", "probe_tokens", "save_samples_every"),
+    *("model", "task", "optimizer", "evaluation", "checkpoint"),
+    *("rollout.prompts", "rollout.samples", "rollout.temperature"),
+    *("rollout.max_new_tokens", "rollout.rows"),
+    *(f"objective.{name}" for name in OBJECTIVE),
+}
+"""Settings, and whole sections, that have a meaning in verl; those of the local machine have none
+and do no harm."""
+
 
 def overrides(config: TrainConfig, out: Path, processes: int) -> Overrides:
     """Hydra key: value, or a ConfigError that names what verl cannot do."""
@@ -47,15 +65,12 @@ def check(config: TrainConfig) -> None:
     objective = config.objective
     refuse(
         "verl",
+        config,
+        TRANSLATED,
         [
             (
                 objective.loss not in LOSSES,
                 f"objective.loss is {objective.loss!r}; choose one of {', '.join(LOSSES)}",
-            ),
-            (
-                objective.covariance_policy != "behaviour",
-                "objective.covariance_policy is 'current'; a verl worker has the log-probabilities "
-                "of the behaviour policy only",
             ),
             (
                 config.rollout.prompts % config.optimizer.mini_batches != 0,
