@@ -2,11 +2,13 @@
 
     python benchmarks/selection_overhead.py [--updates 12]
     python benchmarks/selection_overhead.py --scale
+    python benchmarks/selection_overhead.py --cluster
 
 Without --scale: three short TRL runs with the built-in model. Each times the selection, with its
 no-grad forward where it needs one, and the whole update (selection, forward, backward, optimizer;
 no sampling) in the same run, and counts the forwards. With --scale: seconds and memory of the
-selection itself for mini-batches of up to 16 million tokens.
+selection itself for mini-batches of up to 16 million tokens. With --cluster: arithmetic for 8 to
+1,024 GPUs, from the assumptions that it prints; nothing is measured.
 """
 
 import argparse
@@ -36,8 +38,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--updates", type=int, default=12)
     parser.add_argument("--scale", action="store_true")
+    parser.add_argument("--cluster", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.cluster:
+        cluster()
+        return
     if options.scale:
         scale()
         return
@@ -123,6 +129,37 @@ def scale() -> None:
         seconds = time.perf_counter() - started
         grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         print(f"{rows * 8192:>12,} {seconds:>9.3f} {grown / (rows * 8192):>28.0f}")
+
+
+WIRE_BYTES = 9
+"""A token on its way: log-probability and advantage in float32, a byte of mask."""
+MEMORY_BYTES = 45
+"""A token while it is selected, from --scale."""
+TOKENS_PER_GPU = 65_536
+PARAMETERS = 7e9
+NETWORK_BYTES_PER_S = 25e9
+SORTED_PER_S = 1e9
+FLOPS_PER_S = 4e14
+
+
+def cluster() -> None:
+    """Bytes, seconds and memory of the selection when the mini-batch grows with the cluster."""
+    print(
+        f"{TOKENS_PER_GPU:,} tokens a GPU and update (the paper's 256 x 8,192 on 32 GPUs), "
+        f"{PARAMETERS:.0e} parameters;\n{NETWORK_BYTES_PER_S:.1e} bytes/s into a GPU, "
+        f"{SORTED_PER_S:.0e} keys/s sorted (2 sorts), {FLOPS_PER_S:.0e} FLOP/s, 8 x parameters x "
+        "tokens FLOP an update"
+    )
+    update = 8 * PARAMETERS * TOKENS_PER_GPU / FLOPS_PER_S
+    print(f"{'GPUs':>6} {'tokens':>12} {'MB in':>7} {'move s':>7} {'sort s':>7} {'MB held':>8} {'of update':>9}")
+    for gpus in (8, 32, 128, 512, 1024):
+        tokens = gpus * TOKENS_PER_GPU
+        moved = WIRE_BYTES * tokens * (gpus - 1) / gpus
+        seconds = moved / NETWORK_BYTES_PER_S, 2 * tokens / SORTED_PER_S
+        print(
+            f"{gpus:>6,} {tokens:>12,} {moved / 1e6:>7.0f} {seconds[0]:>7.4f} {seconds[1]:>7.4f} "
+            f"{MEMORY_BYTES * tokens / 1e6:>8.0f} {100 * sum(seconds) / update:>7.2f} %"
+        )
 
 
 if __name__ == "__main__":

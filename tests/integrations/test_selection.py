@@ -32,7 +32,7 @@ def test_keys_depend_on_tokens_and_their_places_only() -> None:
 @pytest.mark.parametrize(
     ("loss", "knobs", "expected"),
     [
-        # 70 tokens: floor(0.1 x 70) of the largest covariance
+        # 71 tokens: floor(0.1 x 71) of the largest covariance
         ("kl_cov", {"kl_fraction": 0.1}, 7),
         ("clip_cov", {"clip_fraction": 0.1, "covariance_low": 0.1, "covariance_high": 9.0}, 7),
     ],
@@ -41,7 +41,7 @@ def test_the_order_of_the_responses_changes_nothing(
     loss: str, knobs: dict[str, float | None], expected: int
 ) -> None:
     _, tokens = batch()
-    assert int(tokens.mask.sum()) == 70
+    assert int(tokens.mask.sum()) == 71
     whole = choose(tokens, selector(loss, knobs), draws(3, 5))
     order = torch.tensor([3, 0, 11, 1, 7, 2, 10, 4, 9, 5, 8, 6])  # the equal rows in their order
     other = choose(tokens.ordered(order), selector(loss, knobs), draws(3, 5))
@@ -62,7 +62,7 @@ def test_the_draw_is_a_function_of_seed_and_update() -> None:
 
 def test_metrics_that_are_not_defined_are_left_out() -> None:
     metrics = choose(batch()[1], None, draws(0, 0)).metrics
-    assert "covariance/top_0.0002" not in metrics  # less than one token of 70
+    assert "covariance/top_0.0002" not in metrics  # less than one token of 71
     assert "covariance/top_0.02" in metrics
     assert metrics["selected/tokens"] == 0
 
