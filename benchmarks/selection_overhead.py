@@ -151,7 +151,9 @@ def cluster() -> None:
         "tokens FLOP an update"
     )
     update = 8 * PARAMETERS * TOKENS_PER_GPU / FLOPS_PER_S
-    print(f"{'GPUs':>6} {'tokens':>12} {'MB in':>7} {'move s':>7} {'sort s':>7} {'MB held':>8} {'of update':>9}")
+    print(
+        f"{'GPUs':>6} {'tokens':>12} {'MB in':>7} {'move s':>7} {'sort s':>7} {'MB held':>8} {'of update':>9}"
+    )
     for gpus in (8, 32, 128, 512, 1024):
         tokens = gpus * TOKENS_PER_GPU
         moved = WIRE_BYTES * tokens * (gpus - 1) / gpus

@@ -152,5 +152,4 @@ def test_verl_accepts_the_overrides(recipe: Path) -> None:
     rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
     assert (rollout.n, rollout.response_length) == (8, 8192)
     assert omega_conf_to_dataclass(config.algorithm).filter_groups.enable
-    omega_conf_to_dataclass(config.reward)
     assert config.data.train_batch_size == 256

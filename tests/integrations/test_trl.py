@@ -160,7 +160,11 @@ def test_the_penalty_is_reduced_as_trl_reduces_its_loss(
     def compute_loss(self: Any, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         shape = inputs["completion_mask"].shape
         self._logprob = None
-        ones = {**inputs, "advantages": -torch.ones(shape), "old_per_token_logps": torch.ones(shape)}
+        ones = {
+            **inputs,
+            "advantages": -torch.ones(shape),
+            "old_per_token_logps": torch.ones(shape),
+        }
         theirs = super(EntropyGRPOTrainer, self)._compute_loss(model, ones)
         apart = {**inputs, "old_per_token_logps": torch.zeros(shape)}
         apart["selected"] = torch.ones(shape, dtype=torch.bool)

@@ -37,7 +37,11 @@ def test_it_logs_the_ceiling_and_the_forecast_of_an_exact_law() -> None:
 
 
 def test_pairs_of_evaluations_are_preferred() -> None:
-    rows = [row for step in range(10) for row in ({"entropy": 1.0, "reward": 0.5}, lawful(step, "eval_"))]
+    rows = [
+        row
+        for step in range(10)
+        for row in ({"entropy": 1.0, "reward": 0.5}, lawful(step, "eval_"))
+    ]
     state = run(LawCallback(), rows, max_steps=100)
     assert state.log_history[-1]["law/ceiling"] == pytest.approx(0.6)
 

@@ -88,9 +88,7 @@ def test_micro_batch_mode_equals_verl(
         inputs = tensors(seed)
         logprob = inputs["log_prob"].requires_grad_()
         torch.manual_seed(seed)
-        loss, metrics = get_policy_loss_fn(loss_name)(
-            **inputs, loss_agg_mode=mode, config=config
-        )
+        loss, metrics = get_policy_loss_fn(loss_name)(**inputs, loss_agg_mode=mode, config=config)
         loss.backward()
         results.append((loss.detach(), logprob.grad, metrics))
     (theirs, their_gradient, _), (ours, our_gradient, metrics) = results

@@ -1,6 +1,6 @@
 """Three updates of a real verl TrainingWorker (fsdp2) on the CPU with the plug-in, for the tests.
 
-    torchrun --nproc_per_node 1 verl_program.py '[{"out": FILE, "loss": NAME, "micro": 4}, ...]'
+torchrun --nproc_per_node 1 verl_program.py '[{"out": FILE, "loss": NAME, "micro": 4}, ...]'
 """
 
 import json

@@ -58,9 +58,7 @@ def begin_folder(config: TrainConfig, out: Path, *, engine: str, resume: bool) -
         write_data(config, out)
 
 
-def shown(
-    settings: Mapping[str, object], command: list[str], variables: Mapping[str, str]
-) -> str:
+def shown(settings: Mapping[str, object], command: list[str], variables: Mapping[str, str]) -> str:
     """The translation, and the command as it can be pasted into a shell."""
     width = max(map(len, settings))
     lines = [f"  {key:<{width}} = {value}" for key, value in settings.items()]

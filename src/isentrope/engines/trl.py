@@ -19,7 +19,12 @@ ADVANTAGES = {"grpo": "group", "dr_grpo": "none"}
 LOSS_TYPES = {"token_mean": "dapo", "sequence_mean": "grpo", "sequence_sum": "dr_grpo"}
 """Reducer: loss_type."""
 
-CONTROLS = {"ppo_clip": "none", "policy_gradient": "none", "clip_cov": "clip_cov", "kl_cov": "kl_cov"}
+CONTROLS = {
+    "ppo_clip": "none",
+    "policy_gradient": "none",
+    "clip_cov": "clip_cov",
+    "kl_cov": "kl_cov",
+}
 """Loss: entropy_control."""
 
 KNOBS = (

@@ -99,8 +99,8 @@ class RunFolderCallback(TrainerCallback):
         row |= {name: logs[name] * updates for name in SUMMED if name in logs}
         row |= {name: value for name, value in logs.items() if name.startswith(KEPT)}
         equal = logs.get("frac_reward_zero_std")
-        row["groups/used"] = None if equal is None else round(
-            self.config.rollout.prompts * (1 - equal)
+        row["groups/used"] = (
+            None if equal is None else round(self.config.rollout.prompts * (1 - equal))
         )
         row["time/step_s"] = now - self.started
         self.started = now

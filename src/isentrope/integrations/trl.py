@@ -372,4 +372,3 @@ def unfiltered_mask(part: Mapping[str, Any]) -> Tensor:
 def per_token(advantages: Tensor) -> Tensor:
     """(B, 1) or (B, T), as TRL's loss takes them."""
     return advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
-
