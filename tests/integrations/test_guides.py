@@ -1,5 +1,8 @@
 """The guides' own lines, run as a reader would run them."""
 
+# pyright: reportMissingImports=false
+# The host library is not in the environment that is type-checked.
+
 import os
 import re
 import shlex

@@ -68,7 +68,7 @@ def test_metrics_that_are_not_defined_are_left_out() -> None:
 
 
 def test_a_knob_of_another_loss_is_refused() -> None:
-    with pytest.raises(ConfigError, match="kl_fraction is 0.1, but clip_cov does not use it"):
+    with pytest.raises(ConfigError, match=r"kl_fraction is 0\.1, but clip_cov does not use it"):
         selector("clip_cov", {"kl_fraction": 0.1})
     with pytest.raises(ConfigError, match="there is no loss 'clipcov'"):
         selector("clipcov", {})

@@ -1,5 +1,8 @@
 """The verl plug-in: its losses against verl's own, and a real training worker."""
 
+# pyright: reportMissingImports=false
+# The host library is not in the environment that is type-checked.
+
 import importlib
 import json
 import os

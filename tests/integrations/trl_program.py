@@ -6,6 +6,9 @@ The responses to a prompt are a function of the prompt, so that every division i
 and ranks trains on the same ones.
 """
 
+# pyright: reportMissingImports=false
+# The host library is not in the environment that is type-checked.
+
 import json
 import random
 import sys
@@ -100,7 +103,8 @@ def run(program: dict[str, Any]) -> dict[str, Any]:
         **program["config"],
     }
     args = (trl.GRPOConfig if plain else adapter.EntropyGRPOConfig)(**settings)
-    trainer = (GivenPlain if plain else Given)(
+    trainer_class: Any = GivenPlain if plain else Given
+    trainer = trainer_class(
         model=AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32),
         processing_class=AutoTokenizer.from_pretrained(MODEL),
         reward_funcs=reward,

@@ -1,5 +1,8 @@
 """A CPU as a platform of verl, for tests: VERL_USE_EXTERNAL_MODULES=verl_cpu VERL_PLATFORM=cpu."""
 
+# pyright: reportMissingImports=false
+# The host library is not in the environment that is type-checked.
+
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any

@@ -3,6 +3,9 @@
 torchrun --nproc_per_node 1 verl_program.py '[{"out": FILE, "loss": NAME, "micro": 4}, ...]'
 """
 
+# pyright: reportMissingImports=false
+# The host library is not in the environment that is type-checked.
+
 import json
 import os
 import sys

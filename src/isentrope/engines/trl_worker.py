@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
 from transformers import TrainerCallback
 
 from isentrope.config import TrainConfig, load_config
 from isentrope.engines.trl import settings
+from isentrope.errors import require
 from isentrope.integrations.trl import EntropyGRPOConfig, EntropyGRPOTrainer
 from isentrope.tasks.problem import Problem, Task
 from isentrope.tasks.registry import make_task
@@ -26,6 +26,8 @@ from isentrope.training.model import LanguageModel, find_head, load_model, locat
 from isentrope.training.run_dir import RunFolder
 
 __all__ = ["main"]
+
+datasets = require("datasets", "trl")
 
 NAMES = {
     "rollout/entropy_token_mean": "entropy/token_mean",
@@ -149,11 +151,11 @@ def trained_model(config: TrainConfig, model: LanguageModel) -> Any:
     return locate(config.model.path)[0]
 
 
-def dataset(config: TrainConfig, task: Task) -> Dataset:
+def dataset(config: TrainConfig, task: Task) -> Any:
     """Every problem of the run, in the order in which the local engine meets them."""
     count = config.steps * config.rollout.prompts
     problems = [task.train(index) for index in range(count)]
-    return Dataset.from_list(
+    return datasets.Dataset.from_list(
         [{"prompt": p.prompt, "answer": p.answer, "source": p.source} for p in problems]
     )
 

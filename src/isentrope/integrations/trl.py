@@ -274,7 +274,7 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
         known = [part.get("old_per_token_logps") for part in slices]
         unknown = any(logprob is None for logprob in known)
         if self.args.covariance_policy == "behaviour" and not unknown:
-            return torch.cat(known)
+            return torch.cat([logprob for logprob in known if logprob is not None])
         settings = self.args.gradient_checkpointing_kwargs
         with torch.no_grad(), trl_models.disable_gradient_checkpointing(self.model, settings):
             results = [self._score(part) for part in slices]

@@ -65,8 +65,10 @@ class Plan:
 def plan_of(loss_fn: Callable[..., Any]) -> Plan | None:
     """The plan of a loss function with the actor's configuration; None for another loss."""
     config = getattr(loss_fn, "keywords", {}).get("config")  # verl binds it with partial
-    settings = getattr(config, "policy_loss", None)
-    mode = settings.loss_mode if settings is not None else ""
+    settings: Any = getattr(config, "policy_loss", None)
+    if settings is None:
+        return None
+    mode = settings.loss_mode
     if mode == "isentrope_clip_cov":
         knobs = {
             "clip_fraction": settings.clip_cov_ratio,
@@ -109,7 +111,7 @@ def padded(values: Tensor) -> Tensor:
     return values.to_padded_tensor(0) if values.is_nested else values
 
 
-def like(column: Tensor, values: Tensor) -> Tensor:
+def like(column: Any, values: Tensor) -> Tensor:
     """The values in the layout of a column of the batch: jagged or padded."""
     values = values.long()
     if not column.is_nested:
