@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 # The host library is not in the environment that is type-checked.
 
+import json
 import shlex
 import sys
 from dataclasses import replace
@@ -12,11 +13,13 @@ import pytest
 
 from isentrope.cli import main
 from isentrope.config import (
+    EvaluationConfig,
     ModelConfig,
     ObjectiveConfig,
     OptimizerConfig,
     RolloutConfig,
     TrainConfig,
+    dump_toml,
     load_config,
 )
 from isentrope.engines import trl, verl
@@ -133,6 +136,38 @@ def test_a_dry_run_prints_the_command_and_starts_nothing(
 def test_the_local_engine_has_no_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(RECIPES / "countdown.toml"), "--dry-run"]) == 2
     assert "--dry-run and --processes belong to --engine trl and verl" in capsys.readouterr().err
+
+
+@pytest.mark.extra
+def test_trl_trains_a_recipe_on_two_ranks_into_a_run_folder(tmp_path: Path) -> None:
+    """Its first evaluation is the local engine's to the last digit: the same weights and draws."""
+    pytest.importorskip("trl")
+    from isentrope.runs import read_run
+    from isentrope.tasks.registry import make_task
+    from isentrope.training.evaluate import evaluate
+    from isentrope.training.model import load_model
+
+    config = TrainConfig(
+        steps=2,
+        threads=1,
+        probe_tokens=64,
+        rollout=RolloutConfig(prompts=8, samples=4, max_new_tokens=16),
+        objective=ObjectiveConfig(loss="kl_cov", kl_fraction=0.1),
+        optimizer=OptimizerConfig(mini_batches=2, micro_batch_size=4),
+        evaluation=EvaluationConfig(every=2, problems=8, samples=2),
+    )
+    recipe, out = tmp_path / "recipe.toml", tmp_path / "run"
+    recipe.write_text(dump_toml(config))
+    options = ["--engine", "trl", "--processes", "2", "--out", str(out)]
+    assert main(["train", str(recipe), *options]) == 0
+    record = read_run(out)
+    assert list(record.series["entropy/sequence_mean"].steps) == [0, 1]
+    assert all(record.series["selected/tokens"].values > 0)
+    rows = [json.loads(line) for line in (out / "evaluations.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 2]
+    task = make_task("countdown", seed=0, options={})
+    assert rows[0] == evaluate(load_model(config.model), task, config, 0)
+    assert main(["train", str(recipe), *options]) == 2  # a used folder is refused
 
 
 @pytest.mark.extra

@@ -155,12 +155,12 @@ def trained(folder: Path, ranks: int, programs: list[dict[str, Any]]) -> None:
 def test_a_training_worker_updates_alike_in_every_division(
     plugin: ModuleType, tmp_path: Path
 ) -> None:
-    """Three updates by verl's own worker: micro-batches of 16, 4 and 1, and two ranks."""
+    """Three updates by verl's own worker: one micro-batch, micro-batches of 2, and two ranks."""
     losses = {"kl": "isentrope_kl_cov", "clip": "isentrope_clip_cov"}
     one = [
         {"out": f"{name} {micro}", "loss": loss, "micro": micro}
         for name, loss in losses.items()
-        for micro in (16, 4, 1)
+        for micro in (16, 2)
     ]
     two = [{"out": f"{n} ranks", "loss": loss, "micro": 4} for n, loss in losses.items()]
     trained(tmp_path, 1, one)
@@ -169,7 +169,7 @@ def test_a_training_worker_updates_alike_in_every_division(
         whole = torch.load(tmp_path / f"{name} 16.pt")
         log = json.loads((tmp_path / f"{name} 16.json").read_text())
         assert [row["selected/tokens"] for row in log] == [8, 8, 8]  # floor(0.05 x 168)
-        for division in ("4", "1", "ranks"):
+        for division in ("2", "ranks"):
             parts = torch.load(tmp_path / f"{name} {division}.pt")
             for key, weight in whole.items():
                 torch.testing.assert_close(parts[key], weight, rtol=0, atol=1e-6)

@@ -9,7 +9,7 @@ torchrun --nproc_per_node 1 verl_program.py '[{"out": FILE, "loss": NAME, "micro
 import json
 import os
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +77,17 @@ def worker(loss: str, micro: int) -> Any:
 
 
 def batch(first: int, last: int) -> Any:
-    """Rows of a mini-batch of given responses in verl's layout, old log-probabilities included."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    """Rows of the mini-batch in verl's layout."""
     from verl.workers.utils.padding import left_right_2_no_padding
+
+    rows = {name: values[first:last].clone() for name, values in columns().items()}
+    return left_right_2_no_padding(TensorDict(rows, batch_size=last - first))
+
+
+@cache
+def columns() -> dict[str, torch.Tensor]:
+    """A mini-batch of given responses, old log-probabilities included."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     ids = torch.zeros(ROWS, PROMPT + WIDTH, dtype=torch.long)
@@ -100,7 +108,7 @@ def batch(first: int, last: int) -> Any:
     draw = torch.Generator().manual_seed(0)
     noise = 0.1 * torch.randn(mask.shape, generator=draw)  # so that the batch is off policy
     advantages = torch.randn(ROWS, 1, generator=draw).expand(mask.shape) * mask
-    columns = {
+    return {
         "prompts": ids[:, :PROMPT],
         "responses": ids[:, PROMPT:],
         "input_ids": ids,
@@ -110,8 +118,6 @@ def batch(first: int, last: int) -> Any:
         "old_log_probs": (logprob + noise) * mask,
         "advantages": advantages,
     }
-    rows = {name: values[first:last].contiguous() for name, values in columns.items()}
-    return left_right_2_no_padding(TensorDict(rows, batch_size=last - first))
 
 
 def run(program: dict[str, Any]) -> None:
