@@ -1,9 +1,10 @@
 """`isentrope train RECIPE`: train a model, into a run folder."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -24,6 +25,12 @@ class Options:
     """Run folder; runs/NAME-seedN when left out."""
     resume: bool = False
     """Continue the run in that folder from its last checkpoint."""
+    engine: Literal["local", "trl", "verl"] = "local"
+    """Train here, in one process, or with TRL under torchrun, or with verl on Ray."""
+    processes: int = 1
+    """Of trl and verl: processes, one a device."""
+    dry_run: bool = False
+    """Of trl and verl: show the translated settings and the command, and start nothing."""
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
 
     @property
@@ -46,6 +53,13 @@ def parse(arguments: Sequence[str]) -> Options:
 
 def run(options: Options) -> int:
     """Trains; returns the exit code."""
+    if options.engine != "local":
+        return run_elsewhere(options)
+    if options.dry_run or options.processes != 1:
+        raise ConfigError(
+            "--dry-run and --processes belong to --engine trl and verl; the local engine is one "
+            "process"
+        )
     from rich.console import Console
 
     from isentrope.training.display import Display
@@ -59,3 +73,20 @@ def run(options: Options) -> int:
         return STOPPED
     console.print(f"done; next: isentrope report {options.folder}")
     return 0
+
+
+def run_elsewhere(options: Options) -> int:
+    """Trains in another engine; returns the exit code."""
+    from isentrope.engines.launch import launch
+
+    code = launch(
+        options.config,
+        options.folder,
+        engine=options.engine,
+        processes=options.processes,
+        resume=options.resume,
+        dry_run=options.dry_run,
+    )
+    if not options.dry_run:
+        sys.stdout.write(f"done; next: isentrope report {options.folder}\n")
+    return code

@@ -1,0 +1,41 @@
+"""What an engine cannot do, said by name before anything is loaded."""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from isentrope.config import TrainConfig
+from isentrope.errors import ConfigError
+
+__all__ = ["refuse"]
+
+
+def refuse(
+    engine: str,
+    config: TrainConfig,
+    translated: Collection[str],
+    reasons: Iterable[tuple[bool, str]],
+) -> None:
+    """Raises a ConfigError with every reason that applies.
+
+    A setting that is neither translated nor left at its default is a reason of its own, so that
+    none is ever ignored. `translated` holds section.key, or the name of a whole section.
+    """
+    found = [reason for applies, reason in reasons if applies]
+    for name, value, default in settings_of(config):
+        section = name.partition(".")[0]
+        if value != default and name not in translated and section not in translated:
+            found.append(f"{name} is {value!r}; this engine does not have it")
+    if found:
+        raise ConfigError(f"engine {engine!r} cannot run this recipe:\n  " + "\n  ".join(found))
+
+
+def settings_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(section.key, value, default) of every setting."""
+    defaults = type(config)()
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if dataclasses.is_dataclass(value):
+            yield from settings_of(value, f"{prefix}{item.name}.")
+        else:
+            yield prefix + item.name, value, getattr(defaults, item.name)

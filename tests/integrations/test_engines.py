@@ -1,0 +1,193 @@
+"""One recipe, three engines: the translations, what they refuse, and the dry run."""
+
+# pyright: reportMissingImports=false
+# The host library is not in the environment that is type-checked.
+
+import json
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from isentrope.cli import main
+from isentrope.config import (
+    EvaluationConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    RolloutConfig,
+    TrainConfig,
+    dump_toml,
+    load_config,
+)
+from isentrope.engines import trl, verl
+from isentrope.errors import ConfigError
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+PAPER = sorted(RECIPES.glob("paper-*.toml"))
+OUT = Path("runs/x")
+
+CONFIG = TrainConfig(
+    steps=5,
+    rollout=RolloutConfig(prompts=64, samples=8),
+    optimizer=OptimizerConfig(mini_batches=4, micro_batch_size=48, warmup_steps=2),
+)
+
+
+def test_trl_gets_the_batches_of_the_recipe() -> None:
+    settings = trl.settings(CONFIG, OUT, 2)
+    # 64 x 8 responses / 4 updates / 2 processes = 64 each; the largest divisor up to 48 is 32.
+    assert settings["per_device_train_batch_size"] == 32
+    assert settings["gradient_accumulation_steps"] == 2
+    assert settings["steps_per_generation"] == 8
+    assert settings["max_steps"] == 20
+    assert settings["logging_steps"] == 4
+    assert settings["warmup_steps"] == 8
+
+
+def test_trl_gets_the_objective_of_the_recipe() -> None:
+    config = load_config(RECIPES / "countdown-kl-cov.toml")
+    settings = trl.settings(config, OUT, 1)
+    assert settings["entropy_control"] == "kl_cov"
+    assert settings["kl_fraction"] == 0.1
+    assert settings["kl_coefficient"] == 2.0
+    assert settings["epsilon"] == settings["epsilon_high"] == 1e9
+    assert settings["loss_type"] == "dapo"
+    plain = trl.settings(load_config(RECIPES / "countdown.toml"), OUT, 1)
+    assert (plain["entropy_control"], plain["epsilon"]) == ("none", 0.2)
+    assert "kl_fraction" not in plain
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (replace(CONFIG, objective=ObjectiveConfig(advantage="rloo")), "objective.advantage is"),
+        (
+            replace(CONFIG, objective=ObjectiveConfig(selection="micro_batch")),
+            "objective.selection is 'micro_batch'; this engine does not have it",
+        ),
+        (
+            replace(CONFIG, objective=ObjectiveConfig(reducer="sequence_mean")),
+            "drop_zero_signal with reducer 'sequence_mean'",
+        ),
+        (replace(CONFIG, rollout=RolloutConfig(temperature=0.7)), "rollout.temperature is 0.7"),
+        (replace(CONFIG, rollout=RolloutConfig(prompts=3, samples=3)), "cannot be divided among"),
+    ],
+)
+def test_trl_refuses_by_name(config: TrainConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        trl.settings(config, OUT, 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (CONFIG, "model.path is 'builtin:countdown'"),
+        (
+            replace(CONFIG, objective=ObjectiveConfig(covariance_policy="current")),
+            "objective.covariance_policy is 'current'; this engine does not have it",
+        ),
+        (replace(CONFIG, optimizer=OptimizerConfig(schedule="linear")), "schedule is 'linear'"),
+    ],
+)
+def test_verl_refuses_by_name(config: TrainConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        verl.overrides(config, OUT, 8)
+
+
+def test_verl_gets_the_paper_s_numbers() -> None:
+    config = load_config(RECIPES / "paper-32b-kl-cov.toml")
+    found = verl.overrides(config, OUT, 32)
+    actor = "actor_rollout_ref.actor"
+    assert found[f"{actor}.policy_loss.loss_mode"] == "isentrope_kl_cov"
+    assert found[f"{actor}.policy_loss.kl_cov_ratio"] == 2e-4
+    assert found[f"{actor}.policy_loss.ppo_kl_coef"] == 1.0
+    assert found[f"{actor}.optim.lr"] == 1e-6
+    assert found[f"{actor}.ppo_mini_batch_size"] == 32
+    assert found["data.train_batch_size"] == 256
+    assert (found["trainer.nnodes"], found["trainer.n_gpus_per_node"]) == (4, 8)
+    clip = verl.overrides(load_config(RECIPES / "paper-7b-clip-cov.toml"), OUT, 8)
+    assert clip[f"{actor}.policy_loss.clip_cov_ratio"] == 2e-4
+    assert clip[f"{actor}.clip_ratio_low"] == 1.0
+
+
+def test_processes_beyond_a_node_are_whole_nodes() -> None:
+    config = replace(CONFIG, model=ModelConfig(path="Qwen/Qwen2.5-7B"))
+    with pytest.raises(ConfigError, match="give a multiple of 8"):
+        verl.overrides(config, OUT, 12)
+
+
+def test_a_dry_run_prints_the_command_and_starts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, out = RECIPES / "paper-7b-kl-cov.toml", tmp_path / "run"
+    options = ["--engine", "verl", "--processes", "32", "--dry-run", "--out", str(out)]
+    assert main(["train", str(recipe), *options]) == 0
+    printed = capsys.readouterr().out
+    words = shlex.split(printed.splitlines()[-1])
+    assert words[:3] == [sys.executable, "-m", "verl.trainer.main_ppo"]
+    assert "actor_rollout_ref.actor.policy_loss.loss_mode=isentrope_kl_cov" in words
+    assert "export VERL_USE_EXTERNAL_MODULES=isentrope.integrations.verl" in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_local_engine_has_no_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(RECIPES / "countdown.toml"), "--dry-run"]) == 2
+    assert "--dry-run and --processes belong to --engine trl and verl" in capsys.readouterr().err
+
+
+@pytest.mark.extra
+def test_trl_trains_a_recipe_on_two_ranks_into_a_run_folder(tmp_path: Path) -> None:
+    """Its first evaluation is the local engine's to the last digit: the same weights and draws."""
+    pytest.importorskip("trl")
+    from isentrope.runs import read_run
+    from isentrope.tasks.registry import make_task
+    from isentrope.training.evaluate import evaluate
+    from isentrope.training.model import load_model
+
+    config = TrainConfig(
+        steps=2,
+        threads=1,
+        probe_tokens=64,
+        rollout=RolloutConfig(prompts=8, samples=4, max_new_tokens=16),
+        objective=ObjectiveConfig(loss="kl_cov", kl_fraction=0.1),
+        optimizer=OptimizerConfig(mini_batches=2, micro_batch_size=4),
+        evaluation=EvaluationConfig(every=2, problems=8, samples=2),
+    )
+    recipe, out = tmp_path / "recipe.toml", tmp_path / "run"
+    recipe.write_text(dump_toml(config))
+    options = ["--engine", "trl", "--processes", "2", "--out", str(out)]
+    assert main(["train", str(recipe), *options]) == 0
+    record = read_run(out)
+    assert list(record.series["entropy/sequence_mean"].steps) == [0, 1]
+    assert all(record.series["selected/tokens"].values > 0)
+    rows = [json.loads(line) for line in (out / "evaluations.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 2]
+    task = make_task("countdown", seed=0, options={})
+    assert rows[0] == evaluate(load_model(config.model), task, config, 0)
+    assert main(["train", str(recipe), *options]) == 2  # a used folder is refused
+
+
+@pytest.mark.extra
+@pytest.mark.filterwarnings("ignore")  # verl and its dependencies warn on every start
+@pytest.mark.parametrize("recipe", PAPER, ids=lambda path: path.stem)
+def test_verl_accepts_the_overrides(recipe: Path) -> None:
+    """Hydra composes verl's own configuration with them, and verl's classes take the result."""
+    package = pytest.importorskip("verl.trainer.config")
+    from hydra import compose, initialize_config_dir
+    from verl.utils.config import omega_conf_to_dataclass
+
+    command = verl.command(verl.overrides(load_config(recipe), OUT, 32), resume=False)
+    folder = str(Path(package.__file__).parent)
+    with initialize_config_dir(config_dir=folder, version_base=None):
+        config = compose(config_name="ppo_trainer", overrides=command[3:])
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    assert actor.optim.lr == config.actor_rollout_ref.actor.optim.lr
+    assert actor.policy_loss.kl_cov_ratio in (2e-3, 2e-4)
+    assert actor.ppo_mini_batch_size == 32
+    rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    assert (rollout.n, rollout.response_length) == (8, 8192)
+    assert omega_conf_to_dataclass(config.algorithm).filter_groups.enable
+    assert config.data.train_batch_size == 256
