@@ -3,14 +3,50 @@
 import torch
 from torch import Tensor
 
+from isentrope.config import TrainConfig
+from isentrope.errors import DataError
 from isentrope.objective.advantages import group_means
-from isentrope.objective.covariance import sequence_covariance
+from isentrope.objective.covariance import sequence_covariance, token_covariance
+from isentrope.tasks.registry import make_task
+from isentrope.training.experience import collect, keep
+from isentrope.training.model import load_model
+from isentrope.training.objective import make_objective
 from isentrope.training.sampler import Rollout
+from isentrope.training.update import covariance_metrics
 
-__all__ = ["DIFFICULTIES", "mechanism_metrics"]
+__all__ = ["DIFFICULTIES", "mechanism_metrics", "probe"]
 
 DIFFICULTIES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
 """Bounds of the accuracy of a problem's responses; the middle one excludes them."""
+
+
+def probe(config: TrainConfig) -> dict[str, float]:
+    """What the first step of such a run would log before its update, for a model as it is."""
+    objective = make_objective(config.objective)
+    task = make_task(config.task.name, seed=config.seed, options=config.task.options)
+    model = load_model(config.model)
+    experience = collect(model, task, config, 0)
+    kept = keep(experience, config)
+    if not kept.group_count:
+        raise DataError(
+            f"no group of {config.rollout.samples} responses has both right and wrong ones; the "
+            "covariance needs some: take more samples, other problems or another model"
+        )
+    rollout, groups = kept.rollout, kept.groups
+    advantage = objective.credit(kept.rewards, groups, rollout.mask)
+    covariance = token_covariance(rollout.logprob, advantage, rollout.mask)
+    accuracy = group_means(kept.rewards, groups)
+    counts = {
+        f"problems/{name}": float(len(groups[of_difficulty(accuracy, name)].unique()))
+        for name in DIFFICULTIES
+    }
+    return {
+        **experience.metrics(),
+        "groups/used": kept.group_count,
+        **covariance_metrics(covariance, rollout.mask),
+        **counts,
+        **mechanism_metrics(rollout, advantage, kept.rewards, groups),
+    }
 
 
 def mechanism_metrics(

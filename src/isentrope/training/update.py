@@ -20,7 +20,7 @@ from isentrope.training.prime import ImplicitRewardModel
 from isentrope.training.sampler import Rollout
 from isentrope.training.streams import stream
 
-__all__ = ["TOP_FRACTIONS", "Learner", "MiniBatch", "learning_rate"]
+__all__ = ["TOP_FRACTIONS", "Learner", "MiniBatch", "covariance_metrics", "learning_rate"]
 
 TOP_FRACTIONS = (0.0002, 0.002, 0.02, 0.2, 0.5)
 """The rows of the paper's table 1."""
@@ -184,12 +184,19 @@ def deal(groups: Tensor, parts: int, order: torch.Generator) -> list[Tensor]:
     return [torch.isin(groups, hand).nonzero().squeeze(-1) for hand in hands]
 
 
-def selection_metrics(covariance: Tensor, selected: Tensor, mask: Tensor) -> dict[str, float]:
-    """How the covariance is distributed, and how many tokens were selected."""
+def covariance_metrics(covariance: Tensor, mask: Tensor) -> dict[str, float]:
+    """How the covariance is distributed over the tokens."""
     tops = top_means(covariance, mask, TOP_FRACTIONS)
     return {
         "covariance/mean": masked_mean(covariance, mask).item(),
         **{f"covariance/top_{f}": top.item() for f, top in zip(TOP_FRACTIONS, tops, strict=True)},
+    }
+
+
+def selection_metrics(covariance: Tensor, selected: Tensor, mask: Tensor) -> dict[str, float]:
+    """How the covariance is distributed, and how many tokens were selected."""
+    return {
+        **covariance_metrics(covariance, mask),
         "selected/tokens": int(selected.sum()),
         "selected/fraction": masked_mean(selected.float(), mask).item(),
     }
