@@ -1,5 +1,6 @@
 # make demo   installs into .venv and runs the demonstration
 # make test   installs into .venv with the development tools; lints, type-checks, tests
+# make test-engines   installs TRL and verl into environments of their own; tests the integrations
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -37,4 +38,6 @@ format: .venv/.installed-dev
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-trl .venv-verl
+
+include engines.mk

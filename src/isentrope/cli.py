@@ -23,6 +23,10 @@ COMMANDS = {
     "compare": ("compare", "train several recipes and seeds side by side; one table at the end"),
     "fit": ("fit", "fit R = -a e^H + b to a run log of any trainer; forecast its end"),
     "scale": ("scale", "a and b against model size; predict a larger model"),
+    "probe": (
+        "probe",
+        "covariance of log-prob and advantage of a model on a task, without training",
+    ),
     "eval": ("eval", "score a model on benchmarks: the paper's suite, a subset, or a file"),
     "verify": ("verify", "audit the gold answers of a data set"),
     "report": ("report", "one HTML page about a run, several arms and seeds, or a log"),
