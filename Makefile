@@ -3,6 +3,7 @@
 # make test-engines   installs TRL and verl into environments of their own; tests the integrations
 PYTHON ?= python3
 BIN := .venv/bin
+.DEFAULT_GOAL := demo
 
 .PHONY: demo test lint format clean
 
