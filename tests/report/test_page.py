@@ -42,7 +42,7 @@ def test_half_of_the_loss_is_dated(make_run: MakeRun) -> None:
 
 
 def test_rising_entropy_gets_no_ceiling_but_a_reason(make_run: MakeRun) -> None:
-    text = text_of(page_of(make_run(floor=0.6, noise=0.0)))
+    text = text_of(page_of(make_run(floor=1.2, noise=0.0)))
     assert "No ceiling is given: entropy explodes" in text
     assert "there is no law to forecast with: Forecast from the first quarter" in text
     assert "accuracy would be" not in text

@@ -54,7 +54,7 @@ def test_forecast_of_a_run_on_its_way(make_run: MakeRun) -> None:
 
 
 def test_alarms_carry_their_step(make_run: MakeRun) -> None:
-    assert "explosion from step" in printed(make_run(floor=0.6, noise=0.0))
+    assert "explosion from step" in printed(make_run(floor=1.2, noise=0.0))
 
 
 def test_silence_is_pointed_out(make_run: MakeRun) -> None:

@@ -16,6 +16,7 @@ import os
 import resource
 import select
 import signal
+import stat
 import sys
 import time
 import types
@@ -164,13 +165,22 @@ def make_root(readable: list[str], files_bytes: int) -> None:
     # held open, since the new root covers what is below /tmp
     sources = {path: os.open(path, os.O_PATH) for path in outermost(readable)}
     mount("tmpfs", ROOT, "tmpfs", MS_NOSUID, "size=1m,mode=755")
+    # before the readable paths: the interpreter itself may lie below /tmp
+    os.makedirs(ROOT + "/tmp", exist_ok=True)
+    mount(
+        "tmpfs",
+        ROOT + "/tmp",
+        "tmpfs",
+        MS_NOSUID | MS_NODEV,
+        f"size={files_bytes},nr_inodes=1024,mode=1777",
+    )
     for path, descriptor in sources.items():
         target = ROOT + path
         if os.path.islink(path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             os.symlink(os.readlink(path), target)
             continue
-        if os.path.isdir(path):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # the path may be covered by now
             os.makedirs(target, exist_ok=True)
         else:
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -183,14 +193,6 @@ def make_root(readable: list[str], files_bytes: int) -> None:
         os.close(descriptor)
     os.makedirs(ROOT + "/proc", exist_ok=True)
     mount("proc", ROOT + "/proc", "proc", MS_NOSUID | MS_NODEV)
-    os.makedirs(ROOT + "/tmp", exist_ok=True)
-    mount(
-        "tmpfs",
-        ROOT + "/tmp",
-        "tmpfs",
-        MS_NOSUID | MS_NODEV,
-        f"size={files_bytes},nr_inodes=1024,mode=1777",
-    )
     mount(None, ROOT, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID)
 
 
