@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -151,6 +152,7 @@ def test_no_network() -> None:
         port = server.getsockname()[1]
         program = f"""
 import socket
+import sys
 try:
     socket.create_connection(('127.0.0.1', {port}), 1)
     print('connected')
@@ -179,7 +181,10 @@ except OSError: print('not there')
 def test_folder_is_empty_and_does_not_last() -> None:
     program = "import os\nprint(sorted(os.listdir('/tmp')), sorted(os.listdir('.')))\nopen('/tmp/left', 'w')"
     for _ in range(2):
-        expected = b"[] []\n"
+        # nothing but the way to an interpreter that itself lies below /tmp
+        paths = [Path(path).parts for path in (sys.prefix, sys.base_prefix)]
+        ways = sorted({parts[2] for parts in paths if parts[:2] == ("/", "tmp")})
+        expected = f"{ways} {ways}\n".encode()
         assert run_program(program, limits=LIMITS).output == expected
 
 
