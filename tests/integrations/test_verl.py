@@ -223,3 +223,16 @@ def test_options_come_from_a_variable_or_a_file(tmp_path: Path) -> None:
 def test_wrong_options_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_options({"ISENTROPE_VERL": text})
+
+
+def test_the_entry_point_registers_the_losses() -> None:
+    code = (
+        "import verl\n"
+        "from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY as losses\n"
+        "assert {'isentrope_clip_cov', 'isentrope_kl_cov'} <= set(losses), list(losses)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "VERL_USE_EXTERNAL_MODULES"}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
