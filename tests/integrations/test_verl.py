@@ -225,7 +225,9 @@ def test_wrong_options_are_refused(text: str, message: str) -> None:
         read_options({"ISENTROPE_VERL": text})
 
 
+@extra
 def test_the_entry_point_registers_the_losses() -> None:
+    pytest.importorskip("verl", exc_type=ImportError)
     code = (
         "import verl\n"
         "from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY as losses\n"
