@@ -16,7 +16,7 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from isentrope.config import ModelConfig
-from isentrope.errors import ConfigError
+from isentrope.errors import ConfigError, require
 from isentrope.models import builtin_path
 from isentrope.objective.token_stats import TokenStats, token_stats, token_stats_from_hidden
 
@@ -133,8 +133,10 @@ def load_model(config: ModelConfig) -> LanguageModel:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.path is {config.path!r}, which could not be loaded: {error}; give a Hugging "
-            "Face id, a folder with config.json, a .gguf file, or builtin:countdown"
+            "Face id, a folder with config.json, a .gguf file, builtin:countdown or builtin:smollm2"
         ) from error
+    if "gguf_file" in keywords:
+        forget_quantization(network)
     torch.nn.Module.to(network, device).eval()
     if config.gradient_checkpointing:
         switch_off_dropout(network)
@@ -181,16 +183,29 @@ def switch_off_dropout(network: PreTrainedModel) -> None:
             setattr(module, "attention_dropout", 0.0)  # noqa: B010  a field of some modules only
 
 
+def forget_quantization(network: PreTrainedModel) -> None:
+    """The weights of a GGUF file are read as ordinary ones; without this they cannot be saved."""
+    network.hf_quantizer = None
+    if hasattr(network.config, "quantization_config"):
+        del network.config.quantization_config
+
+
 def locate(path: str) -> tuple[str, dict[str, str]]:
     """The source for `from_pretrained`, and the keyword that a GGUF file needs."""
-    if path.startswith(BUILTIN):
-        return str(builtin_path(path.removeprefix(BUILTIN))), {}
     file = Path(path)
+    if path.startswith(BUILTIN):
+        file = builtin_path(path.removeprefix(BUILTIN))
+    elif looks_local(path) and not file.exists():
+        raise ConfigError(f"model.path is {path!r}, but there is no such file or folder")
     if file.suffix == ".gguf":
-        if not file.is_file():
-            raise ConfigError(f"model.path is {path!r}, but there is no such file")
+        require("gguf", "demo-lm")
         return str(file.parent), {"gguf_file": file.name}
-    return path, {}
+    return str(file), {}
+
+
+def looks_local(path: str) -> bool:
+    """Whether it cannot be a Hugging Face id, which is NAME or OWNER/NAME."""
+    return path.endswith(".gguf") or path.startswith((".", "/", "~")) or path.count("/") > 1
 
 
 def pick_device(name: str) -> torch.device:
