@@ -18,7 +18,6 @@ from transformers.utils.logging import disable_progress_bar
 from isentrope.config import ModelConfig
 from isentrope.errors import ConfigError, require
 from isentrope.models import builtin_path
-from isentrope.objective.token_stats import TokenStats, token_stats, token_stats_from_hidden
 
 __all__ = ["Head", "LanguageModel", "language_model", "load_model", "pick_device"]
 
@@ -61,48 +60,33 @@ class LanguageModel:
         return self.network.device
 
     def logits(
-        self,
-        tokens: Tensor,
-        attention: Tensor,
-        positions: Tensor,
-        *,
-        last: int,
-        cache: DynamicCache | None = None,
+        self, tokens: Tensor, attention: Tensor, *, last: int, cache: DynamicCache | None = None
     ) -> Tensor:
-        """Logits (B, last, V) after each of the last `last` tokens; a cache is filled in place."""
-        keywords = {} if cache is None else {self.cache_keyword: cache}
-        return self.network(
-            input_ids=tokens,
-            attention_mask=attention,
-            position_ids=positions,
-            logits_to_keep=last,
-            use_cache=cache is not None,
-            **keywords,
-        ).logits
+        """Logits (B, last, V) after each of the last `last` tokens.
 
-    def response_stats(
-        self, tokens: Tensor, attention: Tensor, positions: Tensor, mask: Tensor, temperature: float
-    ) -> TokenStats:
-        """Statistics (B, T) of the last T tokens, T from `mask`, without holding their logits."""
-        width = mask.shape[1]
-        labels = tokens[:, -width:]
-        if self.head is None:
-            logits = self.logits(tokens, attention, positions, last=width + 1)[:, :-1]
-            return token_stats(logits, labels, temperature=temperature, mask=mask)
+        `attention` (B, S) tells tokens from padding, those in the cache included, which is filled.
+        """
+        return self.network(**self.inputs(tokens, attention, cache), logits_to_keep=last).logits
+
+    def hidden(
+        self, tokens: Tensor, attention: Tensor, *, last: int, cache: DynamicCache | None = None
+    ) -> Tensor:
+        """What the output layer `head` gets, (B, last, D), else as `logits`."""
         decoder = self.network.base_model
-        hidden = decoder(
-            input_ids=tokens, attention_mask=attention, position_ids=positions, use_cache=False
-        ).last_hidden_state
-        return token_stats_from_hidden(
-            hidden[:, -width - 1 : -1],
-            self.head.projection.weight,
-            labels,
-            bias=self.head.projection.bias,
-            temperature=temperature,
-            softcap=self.head.softcap,
-            scale=self.head.scale,
-            mask=mask,
-        )
+        return decoder(**self.inputs(tokens, attention, cache)).last_hidden_state[:, -last:]
+
+    def inputs(
+        self, tokens: Tensor, attention: Tensor, cache: DynamicCache | None
+    ) -> dict[str, object]:
+        """The arguments of the network: positions count what is no padding."""
+        positions = (attention.cumsum(-1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
+        return {
+            "input_ids": tokens,
+            "attention_mask": attention.long(),
+            "position_ids": positions,
+            "use_cache": cache is not None,
+            self.cache_keyword: cache,
+        }
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a prompt, in the model's chat template if it is to be used."""
@@ -185,9 +169,8 @@ def switch_off_dropout(network: PreTrainedModel) -> None:
 
 def forget_quantization(network: PreTrainedModel) -> None:
     """The weights of a GGUF file are read as ordinary ones; without this they cannot be saved."""
-    network.hf_quantizer = None
-    if hasattr(network.config, "quantization_config"):
-        del network.config.quantization_config
+    vars(network).pop("hf_quantizer", None)
+    vars(network.config).pop("quantization_config", None)
 
 
 def locate(path: str) -> tuple[str, dict[str, str]]:

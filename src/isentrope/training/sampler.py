@@ -119,10 +119,8 @@ def sample_batch(
     logprob, entropy = torch.zeros(count, length), torch.zeros(count, length)
     attention = prompt_mask.to(device)
     cache = DynamicCache(config=model.network.config)
-    positions = (attention.cumsum(-1) - 1).clamp(min=0)
-    logits = model.logits(
-        prompts.to(device), attention.long(), positions, last=1, cache=cache
-    ).repeat_interleave(samples, 0)
+    logits = model.logits(prompts.to(device), attention, last=1, cache=cache)
+    logits = logits.repeat_interleave(samples, 0)
     cache.batch_repeat_interleave(samples)
     attention = attention.repeat_interleave(samples, 0)
     alive = torch.arange(count)  # the rows still in the batch
@@ -140,8 +138,7 @@ def sample_batch(
             alive, running = alive[kept], running[kept]
             chosen, attention = chosen[kept.to(device)], attention[kept.to(device)]
         attention = torch.cat([attention, attention.new_ones(len(alive), 1)], -1)
-        positions = attention.sum(-1, keepdim=True) - 1
-        logits = model.logits(chosen[:, None], attention.long(), positions, last=1, cache=cache)
+        logits = model.logits(chosen[:, None], attention, last=1, cache=cache)
     return tokens, logprob, entropy
 
 
