@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from isentrope.objective.masking import response_mask
 from isentrope.objective.token_stats import token_stats
+from isentrope.training.cache import sampling_cache
 from isentrope.training.model import LanguageModel
 
 __all__ = ["Rollout", "sample"]
@@ -118,7 +118,7 @@ def sample_batch(
     tokens = torch.full((count, length), model.pad_id)
     logprob, entropy = torch.zeros(count, length), torch.zeros(count, length)
     attention = prompt_mask.to(device)
-    cache = DynamicCache(config=model.network.config)
+    cache = sampling_cache(model.network.config)
     logits = model.logits(prompts.to(device), attention, last=1, cache=cache)
     logits = logits.repeat_interleave(samples, 0)
     cache.batch_repeat_interleave(samples)
