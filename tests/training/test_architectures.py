@@ -88,6 +88,9 @@ def test_sampling_and_training_agree(model: LanguageModel) -> None:
     assert int(mask.sum()) > 50
     assert not mask.all()  # rows left the batch before the others ended
     assert model.head is not None
+    # Gemma 2 limits the scores; DeepSeek-V3 attends to more than its cache returns.
+    kind = model.network.config.model_type
+    assert model.shares_prompts == (kind not in ("gemma2", "deepseek_v3"))
     for other in (rollout.logprob, plain.logprob):
         assert torch.allclose(stats.logprob[mask], other[mask], atol=2e-4)
     assert torch.allclose(stats.entropy[mask], plain.entropy[mask], atol=2e-4)

@@ -1,8 +1,10 @@
 """A causal language model and its tokenizer, from a hub id, a folder, a GGUF file or the package."""
 
 import inspect
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from transformers.utils.logging import disable_progress_bar
 from isentrope.config import ModelConfig
 from isentrope.errors import ConfigError, require
 from isentrope.models import builtin_path
+from isentrope.training.cache import GroupCache, grouped_attention
 
 __all__ = ["Head", "LanguageModel", "language_model", "load_model", "pick_device"]
 
@@ -49,6 +52,8 @@ class LanguageModel:
     """Name of the cache argument: `past_key_values`, renamed `cache` in transformers 5."""
     head: Head | None
     """The output layer, where it is an ordinary one; else the logits are computed as a whole."""
+    shares_prompts: bool = False
+    """Whether sampling may hold a prompt's keys and values once for all of its responses."""
     chat: bool = False
     """Whether prompts go through the chat template."""
     system: str | None = None
@@ -66,7 +71,8 @@ class LanguageModel:
 
         `attention` (B, S) tells tokens from padding, those in the cache included, which is filled.
         """
-        return self.network(**self.inputs(tokens, attention, cache), logits_to_keep=last).logits
+        with grouped_attention(self.network) if isinstance(cache, GroupCache) else nullcontext():
+            return self.network(**self.inputs(tokens, attention, cache), logits_to_keep=last).logits
 
     def hidden(
         self, tokens: Tensor, attention: Tensor, *, last: int, cache: DynamicCache | None = None
@@ -77,16 +83,23 @@ class LanguageModel:
 
     def inputs(
         self, tokens: Tensor, attention: Tensor, cache: DynamicCache | None
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """The arguments of the network: positions count what is no padding."""
         positions = (attention.cumsum(-1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
-        return {
+        given = {
             "input_ids": tokens,
             "attention_mask": attention.long(),
             "position_ids": positions,
             "use_cache": cache is not None,
             self.cache_keyword: cache,
         }
+        return given | {"groups": cache} if isinstance(cache, GroupCache) else given
+
+    def sampling_cache(self, prompt_mask: Tensor) -> DynamicCache:
+        """An empty cache for prompts (groups, P) whose responses are sampled together."""
+        if self.shares_prompts:
+            return GroupCache(self.network.config, prompt_mask)
+        return DynamicCache(config=self.network.config)
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a prompt, in the model's chat template if it is to be used."""
@@ -139,7 +152,7 @@ def language_model(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     eos_ids = end_of_sequence(network, tokenizer)
     pad = tokenizer.pad_token_id
     parameters = inspect.signature(network.forward).parameters
-    return LanguageModel(
+    model = LanguageModel(
         network=network,
         tokenizer=tokenizer,
         eos_ids=torch.tensor(eos_ids, device=network.device),
@@ -147,6 +160,36 @@ def language_model(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         cache_keyword="cache" if "cache" in parameters else "past_key_values",
         head=find_head(network),
     )
+    return replace(model, shares_prompts=can_share_prompts(model))
+
+
+@torch.no_grad()
+def can_share_prompts(model: LanguageModel) -> bool:
+    """Whether its logits with a GroupCache are those with an ordinary cache, on a few tokens."""
+    if model.network.config._attn_implementation != "sdpa":
+        return False
+    try:
+        ordinary, shared = (few_logits(replace(model, shares_prompts=s)) for s in (False, True))
+    except (AttributeError, RuntimeError, TypeError):  # its attention is not transformers' own
+        return False
+    return torch.allclose(ordinary, shared, rtol=1e-3, atol=1e-3)
+
+
+def few_logits(model: LanguageModel) -> Tensor:
+    """Logits (5, V) of two prompts with two responses each, of which one then leaves the batch."""
+    device = model.device
+    mask = torch.tensor([[1, 1, 1], [0, 1, 1]], dtype=torch.bool, device=device)
+    tokens = torch.arange(3, device=device) + 4 * torch.arange(2, device=device)[:, None]
+    cache = model.sampling_cache(mask)
+    model.logits(tokens, mask, last=1, cache=cache)
+    cache.batch_repeat_interleave(2)
+    mask = torch.cat([mask.repeat_interleave(2, 0), mask.new_ones(4, 1)], -1)
+    first = model.logits(torch.arange(4, device=device)[:, None], mask, last=1, cache=cache)
+    left = torch.tensor([3], device=device)
+    cache.batch_select_indices(left)
+    mask = torch.cat([mask[left], mask.new_ones(1, 1)], -1)
+    last = model.logits(left[:, None], mask, last=1, cache=cache)
+    return torch.cat([first, last])[:, 0].float()
 
 
 def recompute_activations(network: PreTrainedModel) -> None:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from isentrope.objective.masking import response_mask
 from isentrope.objective.token_stats import token_stats
-from isentrope.training.cache import sampling_cache
 from isentrope.training.model import LanguageModel
 
 __all__ = ["Rollout", "sample"]
@@ -118,7 +117,7 @@ def sample_batch(
     tokens = torch.full((count, length), model.pad_id)
     logprob, entropy = torch.zeros(count, length), torch.zeros(count, length)
     attention = prompt_mask.to(device)
-    cache = sampling_cache(model.network.config)
+    cache = model.sampling_cache(attention)
     logits = model.logits(prompts.to(device), attention, last=1, cache=cache)
     logits = logits.repeat_interleave(samples, 0)
     cache.batch_repeat_interleave(samples)
