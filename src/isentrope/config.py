@@ -170,9 +170,9 @@ class ObjectiveConfig:
 class ControlConfig:
     """An entropy controller: before each step it looks at the entropy of the policy."""
 
-    name: Literal["none", "adaptive", "band", "budget"] = "none"
-    """adaptive: a bonus that grows below the target (Skywork-OR1). band: a bonus or penalty that
-    moves outside target +- width. budget: the isentropic budget of loss `budget`."""
+    name: str = "none"
+    """none, or adaptive: a bonus that grows below the target (Skywork-OR1); band: a bonus or penalty
+    that moves outside target +- width; budget: the isentropic budget of loss `budget`."""
     measure: Literal["token_mean", "sequence_mean"] = "token_mean"
     """The entropy looked at: mean over tokens, or over responses of the mean over their tokens."""
     target: float | None = None

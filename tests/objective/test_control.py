@@ -31,7 +31,7 @@ def test_a_constant_bonus_stays() -> None:
 
 
 def test_the_adaptive_bonus_by_hand() -> None:
-    controller = AdaptiveBonus(target=Target(value=0.5), delta=0.1, high=0.25)
+    controller = AdaptiveBonus(target=Target(value=0.5), delta=0.1, coefficient_high=0.25)
     # Below, below, below (at the limit), above (0.15, not active), below (0.25), at it (unmoved).
     entropies = [0.4, 0.3, 0.2, 0.6, 0.4, 0.5]
     expected = [0.1, 0.2, 0.25, 0.0, 0.25, 0.25]

@@ -9,12 +9,14 @@ the controller of that step; its `control` is what the loss gets:
 Nothing else is remembered: the entropies in a run's log are enough to make its controller again.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import inf, nan
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 __all__ = [
+    "CONTROLLERS",
     "AdaptiveBonus",
     "ConstantBonus",
     "Control",
@@ -22,6 +24,7 @@ __all__ = [
     "EntropyBudget",
     "Target",
     "TargetBand",
+    "settings_of",
     "state_of",
     "with_state",
 ]
@@ -78,7 +81,7 @@ class ConstantBonus:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tracking:
+class Tracking(ABC):
     """What controllers with a target have in common. The last three fields are the state."""
 
     target: Target
@@ -99,6 +102,15 @@ class Tracking:
         """Entropy minus target."""
         return self.entropy - self.aim
 
+    @property
+    @abstractmethod
+    def control(self) -> Control:
+        """What the loss of the present step gets."""
+
+    @abstractmethod
+    def update(self, entropy: float) -> "Tracking":
+        """The controller of the next step."""
+
     def measured(self: T, entropy: float) -> T:
         """The controller one step on."""
         first = entropy if self.step < 0 else self.first
@@ -114,8 +126,8 @@ class AdaptiveBonus(Tracking):
     """
 
     delta: float = 0.005
-    low: float = 0.0
-    high: float = 1.0
+    coefficient_low: float = 0.0
+    coefficient_high: float = 1.0
     coefficient: float = 0.0
     """State."""
 
@@ -135,13 +147,13 @@ class AdaptiveBonus(Tracking):
 class TargetBand(Tracking):
     """A bonus that moves only while entropy is outside target +- width, and always acts.
 
-    With `low` below 0 it may turn into a penalty, and so hold entropy from above too.
+    With `coefficient_low` below 0 it may turn into a penalty, and so hold entropy from above too.
     """
 
     width: float = 0.05
     delta: float = 0.005
-    low: float = -1.0
-    high: float = 1.0
+    coefficient_low: float = -1.0
+    coefficient_high: float = 1.0
     coefficient: float = 0.0
     """State."""
 
@@ -186,7 +198,25 @@ class EntropyBudget(Tracking):
         return replace(new, integral=max(-limit, min(limit, integral)))
 
 
-Controller = ConstantBonus | AdaptiveBonus | TargetBand | EntropyBudget
+class Controller(Protocol):
+    """What the trainer needs of a controller."""
+
+    @property
+    def control(self) -> Control:
+        """What the loss of the present step gets."""
+        ...
+
+    def update(self, entropy: float) -> "Controller":
+        """The controller of the next step, before which this entropy (nats) is measured."""
+        ...
+
+
+CONTROLLERS: dict[str, type[Tracking]] = {
+    "adaptive": AdaptiveBonus,
+    "band": TargetBand,
+    "budget": EntropyBudget,
+}
+"""Controllers with a target, by name. Their settings are fields of the same names in [control]."""
 
 STATE = ("step", "first", "entropy", "coefficient", "integral")
 """Fields that change from step to step; the others are settings."""
@@ -195,7 +225,12 @@ STATE = ("step", "first", "entropy", "coefficient", "integral")
 def moved(coefficient: float, error: float, limits: AdaptiveBonus | TargetBand) -> float:
     """The coefficient one delta up below the target, down above it, within its limits."""
     step = limits.delta * ((error < 0) - (error > 0))
-    return max(limits.low, min(limits.high, coefficient + step))
+    return max(limits.coefficient_low, min(limits.coefficient_high, coefficient + step))
+
+
+def settings_of(kind: type[Tracking]) -> list[str]:
+    """The names of a controller's own settings, beside its target."""
+    return [field.name for field in fields(kind) if field.name not in ("target", *STATE)]
 
 
 def state_of(controller: Tracking) -> dict[str, int | float]:

@@ -3,25 +3,16 @@
 from isentrope.config import ControlConfig, TrainConfig
 from isentrope.errors import ConfigError
 from isentrope.objective.control import (
-    AdaptiveBonus,
+    CONTROLLERS,
     ConstantBonus,
     Controller,
-    EntropyBudget,
     Target,
-    TargetBand,
+    settings_of,
 )
 
 __all__ = ["check_combination", "make_controller"]
 
 TARGET = ("measure", "target", "target_end", "target_steps")
-
-SETTINGS = {
-    "none": (),
-    "adaptive": (*TARGET, "delta", "coefficient_low", "coefficient_high"),
-    "band": (*TARGET, "delta", "coefficient_low", "coefficient_high", "width"),
-    "budget": (*TARGET, "gain", "integral_gain", "integral_limit"),
-}
-"""The fields of [control] that each controller uses."""
 
 
 def make_controller(config: TrainConfig) -> Controller:
@@ -30,22 +21,14 @@ def make_controller(config: TrainConfig) -> Controller:
     control = config.control
     if control.name == "none":
         return ConstantBonus(coefficient=config.objective.entropy_coefficient)
+    kind = CONTROLLERS[control.name]
     target = Target(
         value=control.target, end=control.target_end, steps=control.target_steps or config.steps
     )
-    if control.name == "budget":
-        return EntropyBudget(
-            target=target,
-            gain=control.gain,
-            integral_gain=control.integral_gain,
-            integral_limit=control.integral_limit,
-        )
-    low, high = control.coefficient_low, control.coefficient_high
-    if control.name == "adaptive":
-        low = 0.0 if low is None else low
-        return AdaptiveBonus(target=target, delta=control.delta, low=low, high=high)
-    low = -1.0 if low is None else low
-    return TargetBand(target=target, width=control.width, delta=control.delta, low=low, high=high)
+    given = {name: getattr(control, name) for name in settings_of(kind)}
+    return kind(
+        target=target, **{name: value for name, value in given.items() if value is not None}
+    )
 
 
 def check_combination(config: TrainConfig) -> None:
@@ -77,8 +60,13 @@ def check_combination(config: TrainConfig) -> None:
 
 def check_settings(control: ControlConfig) -> None:
     """Raises a ConfigError for a setting that the controller does not use."""
+    if control.name not in ("none", *CONTROLLERS):
+        raise ConfigError(
+            f"control.name is {control.name!r}; choose one of none, {', '.join(CONTROLLERS)}"
+        )
     default = ControlConfig()
-    used = ("name", *SETTINGS[control.name])
+    own = [] if control.name == "none" else [*TARGET, *settings_of(CONTROLLERS[control.name])]
+    used = ("name", *own)
     for name in ControlConfig.__slots__:
         value = getattr(control, name)
         if name not in used and value != getattr(default, name):
