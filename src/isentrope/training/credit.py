@@ -53,7 +53,9 @@ def start_logprob(learner: Learner, kept: Experience) -> Tensor | None:
     if learner.reward_model is None and not in_reward:
         return None
     assert learner.reference is not None, "prepare loads the start policy where it is needed"
-    size = learner.config.optimizer.micro_batch_size
-    temperature = learner.config.rollout.temperature
-    logprob = response_logprob(learner.reference, kept.rollout, temperature, size)
+    reference, temperature = learner.reference, learner.config.rollout.temperature
+    logprob = reference.training_rows.fit(
+        lambda size: response_logprob(reference, kept.rollout, temperature, size),
+        learner.micro_batch_size(kept.rollout),
+    )
     return torch.where(kept.rollout.mask, logprob, kept.rollout.logprob)

@@ -1,7 +1,7 @@
 """A causal language model and its tokenizer, from a hub id, a folder, a GGUF file or the package."""
 
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from isentrope.config import ModelConfig
 from isentrope.errors import ConfigError
 from isentrope.models import builtin_path
 from isentrope.objective.token_stats import TokenStats, token_stats, token_stats_from_hidden
+from isentrope.training.memory import RowLimit
 
 __all__ = ["Head", "LanguageModel", "language_model", "load_model", "pick_device"]
 
@@ -54,6 +55,10 @@ class LanguageModel:
     """Whether prompts go through the chat template."""
     system: str | None = None
     """System prompt of the chat."""
+    sampling_rows: RowLimit = field(default_factory=RowLimit)
+    """Responses at once that memory holds in sampling."""
+    training_rows: RowLimit = field(default_factory=RowLimit)
+    """Responses at once that memory holds in a forward and backward pass."""
 
     @property
     def device(self) -> torch.device:

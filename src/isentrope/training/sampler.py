@@ -5,8 +5,9 @@ Every row has random numbers of its own, so the responses do not depend on how m
 sampled at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -72,36 +73,51 @@ def sample(
     max_new_tokens: int,
     generator: torch.Generator,
     rows: int = 1024,
+    on_part: Callable[[Rollout], object] = lambda part: None,
 ) -> Rollout:
     """`samples` responses to each prompt, the responses of one prompt side by side.
 
-    At most `rows` responses (but at least one group) are in the batch at once.
+    At most `rows` responses (but at least one group) are in the batch at once, and fewer where
+    memory does not hold them. `on_part` is told of each batch, in order, when it is done.
     """
     padded, prompt_mask = pad_left(prompts, model.pad_id)
-    draws = torch.rand(len(prompts) * samples, max_new_tokens, generator=generator)
-    groups = max(1, rows // samples)
-    parts = [
-        sample_batch(
-            model,
-            padded[i : i + groups],
-            prompt_mask[i : i + groups],
-            draws[i * samples : (i + groups) * samples],
-            samples,
-            temperature,
-        )
-        for i in range(0, len(prompts), groups)
-    ]
-    tokens, logprob, entropy = (torch.cat([part[i] for part in parts]) for i in range(3))
-    mask = response_mask(tokens, model.eos_ids.cpu())
+    draws = torch.rand(len(prompts), samples, max_new_tokens, generator=generator)
+
+    def groups_from(first: int, rows: int) -> Rollout:
+        """The responses of as many groups, from this one on, as there are rows for."""
+        some = slice(first, first + max(1, rows // samples))
+        return sample_groups(model, padded[some], prompt_mask[some], draws[some], temperature)
+
+    parts: list[Rollout] = []
+    first = 0
+    while first < len(prompts):
+        work, wanted = partial(groups_from, first), min(rows, (len(prompts) - first) * samples)
+        part = model.sampling_rows.fit(work, max(samples, wanted), least=samples)
+        on_part(part)
+        parts.append(part)
+        first += len(part.tokens) // samples
+    columns = ([getattr(part, name) for part in parts] for name in Rollout.__slots__)
+    return Rollout(*map(torch.cat, columns)).trimmed()
+
+
+def sample_groups(
+    model: LanguageModel, prompts: Tensor, prompt_mask: Tensor, draws: Tensor, temperature: float
+) -> Rollout:
+    """The responses to a batch of prompts, with the random numbers `draws` (prompts, samples, T)."""
+    samples = draws.shape[1]
+    tokens, logprob, entropy = sample_batch(
+        model, prompts, prompt_mask, draws.flatten(0, 1), samples, temperature
+    )
+    ends = model.eos_ids.cpu()
     return Rollout(
-        prompts=padded.repeat_interleave(samples, 0),
+        prompts=prompts.repeat_interleave(samples, 0),
         prompt_mask=prompt_mask.repeat_interleave(samples, 0),
         tokens=tokens,
-        mask=mask,
+        mask=response_mask(tokens, ends),
         logprob=logprob,
         entropy=entropy,
-        truncated=~torch.isin(tokens, model.eos_ids.cpu()).any(-1),
-    ).trimmed()
+        truncated=~torch.isin(tokens, ends).any(-1),
+    )
 
 
 def sample_batch(

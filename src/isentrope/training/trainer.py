@@ -79,6 +79,7 @@ def train_step(
     kept = keep(experience, config)
     metrics = {"step": step, **experience.metrics(), "groups/used": kept.group_count}
     metrics |= sampling_metrics(experience, config)
+    metrics |= learner.model.sampling_rows.metric("sampling_rows", config.rollout.rows)
     learner = replace(learner, control=progress.control(metrics))
     metrics |= control_metrics(learner)
     probe = EntropyProbe(

@@ -92,14 +92,18 @@ class Learner:
         metrics["grad_norm"] = sum(norms) / len(norms)
         metrics["learning_rate"] = learning_rate(self.config, step)
         metrics |= selection_metrics(covariance, selected, rollout.mask)
+        size = self.config.optimizer.micro_batch_size
+        metrics |= self.model.training_rows.metric("micro_batch_size", size)
         return metrics, covariance, selected
 
     def prepare(self, rollout: Rollout, advantage: Tensor, draws: torch.Generator) -> MiniBatch:
         """The mini-batch with its covariance and selection, both over all of its tokens."""
         logprob, mask = rollout.logprob, rollout.mask
         if self.config.objective.covariance_policy == "current":
-            size = self.config.optimizer.micro_batch_size
-            logprob = response_logprob(self.model, rollout, self.config.rollout.temperature, size)
+            temperature, size = self.config.rollout.temperature, self.micro_batch_size(rollout)
+            logprob = self.model.training_rows.fit(
+                lambda size: response_logprob(self.model, rollout, temperature, size), size
+            )
         advantage = self.objective.shape(advantage, mask, rollout.entropy, logprob)
         covariance = token_covariance(logprob, advantage, mask)
         budget = self.control.budget if self.control else None
@@ -114,14 +118,45 @@ class Learner:
         *,
         on_policy: bool,
     ) -> Tensor:
-        """Adds up the gradient over micro-batches; returns the tokens selected, (B, T)."""
+        """Adds up the gradient over micro-batches; returns the tokens selected, (B, T).
+
+        Where a micro-batch does not fit in memory, the mini-batch is begun anew with half its
+        size. The gradient that a failed backward pass has left is dropped with the rest: that
+        costs the time of the micro-batches before it, and no memory.
+        """
+        before, state = dict(sums), draws.get_state()
+
+        def from_the_start(size: int) -> Tensor:
+            self.optimizer.zero_grad(set_to_none=True)
+            sums.clear()
+            sums.update(before)
+            draws.set_state(state)
+            return self.add_up(batch, size, sums, draws, on_policy=on_policy)
+
+        size = self.micro_batch_size(batch.rollout)
+        return self.model.training_rows.fit(from_the_start, size)
+
+    def micro_batch_size(self, rollout: Rollout) -> int:
+        """The configured one, or the size of the rollout where that is less."""
+        return min(self.config.optimizer.micro_batch_size, len(rollout.tokens))
+
+    def add_up(
+        self,
+        batch: MiniBatch,
+        size: int,
+        sums: dict[str, float],
+        draws: torch.Generator,
+        *,
+        on_policy: bool,
+    ) -> Tensor:
+        """Adds up the gradient over micro-batches of that size; returns the tokens selected."""
         settings = self.config.objective
         denominator = loss_denominator(
             batch.rollout.mask, settings.reducer, self.config.rollout.max_new_tokens
         ).to(self.model.device)
         selected = batch.selected.clone()
         start = 0
-        for part in batch.micro_batches(self.config.optimizer.micro_batch_size):
+        for part in batch.micro_batches(size):
             loss, chosen = self.token_loss(part, sums, draws, on_policy=on_policy)
             mask = part.rollout.mask.to(loss.device)
             reduce_loss(loss, mask, settings.reducer, denominator).backward()
