@@ -46,8 +46,19 @@ class ModelConfig:
     """System prompt, for chat."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, one more forward pass."""
+    lora_rank: int = 0
+    """Rank of low-rank adapters (LoRA), which then train in place of the model; 0: none."""
+    lora_alpha: int = 32
+    """What the adapters add is scaled by lora_alpha / lora_rank."""
+    lora_targets: str = "all-linear"
+    """The layers with adapters: all-linear, or names with commas between, as q_proj,v_proj."""
 
     def __post_init__(self) -> None:
+        at_least(self, lora_rank=0, lora_alpha=1)
+        if not self.lora_rank and (self.lora_alpha != 32 or self.lora_targets != "all-linear"):
+            raise ConfigError(
+                "lora_alpha or lora_targets is set, but lora_rank is 0; set model.lora_rank"
+            )
         if self.system is not None and self.prompt != "chat":
             raise ConfigError("system is set, but prompt is 'plain'; set model.prompt to 'chat'")
 

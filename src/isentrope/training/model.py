@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from isentrope.errors import ConfigError
 from isentrope.models import builtin_path
 from isentrope.objective.token_stats import TokenStats, token_stats, token_stats_from_hidden
 from isentrope.training.memory import RowLimit
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 __all__ = ["Head", "LanguageModel", "language_model", "load_model", "pick_device"]
 
@@ -55,6 +59,8 @@ class LanguageModel:
     """Whether prompts go through the chat template."""
     system: str | None = None
     """System prompt of the chat."""
+    adapters: "PeftModel | None" = None
+    """The network seen with its adapters, where it has some: see `lora`."""
     sampling_rows: RowLimit = field(default_factory=RowLimit)
     """Responses at once that memory holds in sampling."""
     training_rows: RowLimit = field(default_factory=RowLimit)
@@ -195,6 +201,11 @@ def locate(path: str) -> tuple[str, dict[str, str]]:
         if not file.is_file():
             raise ConfigError(f"model.path is {path!r}, but there is no such file")
         return str(file.parent), {"gguf_file": file.name}
+    if (file / "adapter_config.json").is_file():
+        raise ConfigError(
+            f"model.path is {path!r}, which holds adapters alone; give the folder `merged` of the "
+            "run's last checkpoint, or the model they belong to"
+        )
     return path, {}
 
 

@@ -2,11 +2,12 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from isentrope.config import TrainConfig
+from isentrope.config import OptimizerConfig, TrainConfig
 from isentrope.tasks.problem import Task
 from isentrope.tasks.registry import make_task
 from isentrope.training.checkpoint import (
@@ -21,8 +22,9 @@ from isentrope.training.display import Display
 from isentrope.training.evaluate import evaluate, held_out
 from isentrope.training.experience import Experience, collect, keep, scored_tokens
 from isentrope.training.interruption import Interruption
+from isentrope.training.lora import add_adapters, load_adapters, save_merged
 from isentrope.training.mechanism import mechanism_metrics
-from isentrope.training.model import load_model
+from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.objective import Objective, make_objective
 from isentrope.training.prime import make_reward_model
 from isentrope.training.probe import EntropyProbe
@@ -139,15 +141,8 @@ def evaluate_step(
 def prepare(config: TrainConfig, objective: Objective, folder: RunFolder) -> tuple[int, Learner]:
     """The step to start at, and the model with its optimizer as they were there."""
     step, checkpoint = latest_checkpoint(folder.checkpoints)
-    source = replace(config.model, path=str(checkpoint)) if checkpoint else config.model
-    model = load_model(source)
-    settings = config.optimizer
-    optimizer = torch.optim.AdamW(
-        model.network.parameters(),
-        lr=settings.learning_rate,
-        betas=(settings.beta1, settings.beta2),
-        weight_decay=settings.weight_decay,
-    )
+    model = load_policy(config, checkpoint)
+    optimizer = make_optimizer(model, config.optimizer)
     if checkpoint:
         load_optimizer(optimizer, checkpoint)
     prime = config.objective.advantage == "prime"
@@ -155,18 +150,43 @@ def prepare(config: TrainConfig, objective: Objective, folder: RunFolder) -> tup
     if reward_model and checkpoint:
         reward_model.restore(load_extra(checkpoint, REWARD_MODEL))
     needed = prime or config.objective.reference_kl_coefficient
-    reference = load_model(config.model) if needed else None
+    reference = None
+    if needed:
+        reference = model if model.adapters is not None else load_model(config.model)
     return step, Learner(config, objective, model, reference, optimizer, reward_model=reward_model)
 
 
+def load_policy(config: TrainConfig, checkpoint: Path | None) -> LanguageModel:
+    """The model to train, as it starts or as it is in the checkpoint."""
+    if not config.model.lora_rank:
+        source = replace(config.model, path=str(checkpoint)) if checkpoint else config.model
+        return load_model(source)
+    model = add_adapters(load_model(config.model), config.model, config.seed)
+    if checkpoint:
+        load_adapters(model, checkpoint)
+    return model
+
+
+def make_optimizer(model: LanguageModel, settings: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimizer of the weights that train."""
+    return torch.optim.AdamW(
+        [parameter for parameter in model.network.parameters() if parameter.requires_grad],
+        lr=settings.learning_rate,
+        betas=(settings.beta1, settings.beta2),
+        weight_decay=settings.weight_decay,
+    )
+
+
 def save(learner: Learner, folder: RunFolder, done: int) -> None:
-    """Writes a checkpoint of the state after `done` steps."""
-    reward_model = learner.reward_model
+    """Writes a checkpoint of the state after `done` steps; the last one has no need of adapters."""
+    config, reward_model = learner.config, learner.reward_model
+    merge = learner.model.adapters is not None and done == config.steps
     save_checkpoint(
         folder.checkpoints,
         done,
         learner.model,
         learner.optimizer,
-        learner.config.checkpoint.keep,
+        config.checkpoint.keep,
         {REWARD_MODEL: reward_model.state()} if reward_model else None,
+        partial(save_merged, config.model) if merge else None,
     )

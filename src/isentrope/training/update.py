@@ -14,6 +14,7 @@ from isentrope.objective.covariance import token_covariance, top_means
 from isentrope.objective.losses import entropy_bonus, kl_estimate, log_ratio, reference_kl
 from isentrope.objective.masking import loss_denominator, masked_mean, masked_sum, reduce_loss
 from isentrope.training.forward import response_logprob, response_stats
+from isentrope.training.lora import start_policy
 from isentrope.training.model import LanguageModel
 from isentrope.training.objective import Objective
 from isentrope.training.prime import ImplicitRewardModel
@@ -53,7 +54,7 @@ class Learner:
     objective: Objective
     model: LanguageModel
     reference: LanguageModel | None
-    """The start policy, for a reference KL."""
+    """For a reference KL: the start policy, or the model itself if it has adapters."""
     optimizer: torch.optim.Optimizer
     control: Control | None = None
     """What an entropy controller says of this step; None: as configured."""
@@ -197,8 +198,8 @@ class Learner:
     def reference_kl(self, rollout: Rollout, logprob: Tensor, mask: Tensor) -> Tensor:
         """Estimate (B, T) of KL(policy || start policy)."""
         assert self.reference is not None
-        with torch.no_grad():
-            start = response_stats(self.reference, rollout, self.config.rollout.temperature)
+        with start_policy(self.reference) as reference:
+            start = response_stats(reference, rollout, self.config.rollout.temperature)
         estimator = self.config.objective.reference_kl_estimator
         return reference_kl(logprob, start.logprob, mask, estimator)
 
