@@ -239,6 +239,8 @@ class PrimeConfig:
 class OptimizerConfig:
     """AdamW, and how a rollout is divided into updates."""
 
+    name: Literal["adamw", "adamw_8bit"] = "adamw"
+    """adamw_8bit keeps AdamW's running means in 8 bits, with bitsandbytes: less memory."""
     learning_rate: float = 1e-4
     """Peak learning rate."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"

@@ -94,6 +94,7 @@ def test_trl_refuses_by_name(config: TrainConfig, message: str) -> None:
             "objective.covariance_policy is 'current'; this engine does not have it",
         ),
         (replace(CONFIG, optimizer=OptimizerConfig(schedule="linear")), "schedule is 'linear'"),
+        (replace(CONFIG, optimizer=OptimizerConfig(name="adamw_8bit")), "optimizer.name is"),
     ],
 )
 def test_verl_refuses_by_name(config: TrainConfig, message: str) -> None:

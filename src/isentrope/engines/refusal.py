@@ -9,7 +9,7 @@ from isentrope.errors import ConfigError
 
 __all__ = ["refuse"]
 
-LOCAL = ("model.lora_rank", "model.lora_alpha", "model.lora_targets")
+LOCAL = ("model.lora_rank", "model.lora_alpha", "model.lora_targets", "optimizer.name")
 """Settings that the local engine alone has, in sections that all engines have."""
 
 

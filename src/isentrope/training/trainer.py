@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from isentrope.config import OptimizerConfig, TrainConfig
+from isentrope.config import TrainConfig
 from isentrope.tasks.problem import Task
 from isentrope.tasks.registry import make_task
 from isentrope.training.checkpoint import (
@@ -26,6 +26,7 @@ from isentrope.training.lora import add_adapters, load_adapters, save_merged
 from isentrope.training.mechanism import mechanism_metrics
 from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.objective import Objective, make_objective
+from isentrope.training.optimizer import make_optimizer
 from isentrope.training.prime import make_reward_model
 from isentrope.training.probe import EntropyProbe
 from isentrope.training.progress import Progress
@@ -165,16 +166,6 @@ def load_policy(config: TrainConfig, checkpoint: Path | None) -> LanguageModel:
     if checkpoint:
         load_adapters(model, checkpoint)
     return model
-
-
-def make_optimizer(model: LanguageModel, settings: OptimizerConfig) -> torch.optim.Optimizer:
-    """The optimizer of the weights that train."""
-    return torch.optim.AdamW(
-        [parameter for parameter in model.network.parameters() if parameter.requires_grad],
-        lr=settings.learning_rate,
-        betas=(settings.beta1, settings.beta2),
-        weight_decay=settings.weight_decay,
-    )
 
 
 def save(learner: Learner, folder: RunFolder, done: int) -> None:
