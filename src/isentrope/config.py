@@ -313,6 +313,8 @@ class TrainConfig:
     """Tokens on which the entropy change of a step is predicted and measured; 0 turns it off."""
     save_samples_every: int = 25
     """Steps between files of scored completions in samples/."""
+    tracker: Literal["none", "tensorboard", "wandb", "trackio"] = "none"
+    """Where the lines of the log go beside the run folder."""
     model: ModelConfig = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)

@@ -45,7 +45,11 @@ class Display:
         begin = f"from step {first}" if first else f"seed {config.seed}"
         self.console.print(f"{config.name}: {objective_line(config)}; {begin}; into {out}")
         for note in notes(config):
-            self.console.print(f"note: {note}")
+            self.note(note)
+
+    def note(self, text: str) -> None:
+        """One line about what might surprise."""
+        self.console.print(f"note: {text}")
 
     def step(self, metrics: Mapping[str, float]) -> None:
         """Moves the bar, with entropy and reward on it; says once when memory ran out."""
@@ -54,7 +58,7 @@ class Display:
         if halved != self.halved:
             self.halved = halved
             sizes = ", ".join(f"{name} {size:g}" for name, size in halved.items())
-            self.console.print(f"note: memory ran out; going on with {sizes}")
+            self.note(f"memory ran out; going on with {sizes}")
 
     def evaluation(self, row: Mapping[str, float | str]) -> None:
         """One line."""

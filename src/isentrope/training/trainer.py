@@ -1,6 +1,7 @@
 """The training loop of the local engine: one process, one device."""
 
 import time
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from isentrope.training.prime import make_reward_model
 from isentrope.training.probe import EntropyProbe
 from isentrope.training.progress import Progress
 from isentrope.training.run_dir import RunFolder
+from isentrope.training.tracker import Tracking
 from isentrope.training.update import Learner
 
 __all__ = ["train"]
@@ -50,12 +52,13 @@ def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> 
     task = make_task(config.task.name, seed=config.seed, options=config.task.options)
     start = Progress(config, make_controller(config))
     held_out(task, config.evaluation.problems)  # too few: say so now, not after hours
+    tracking = Tracking(config, display.note)
     folder = RunFolder.open(out, config, resume=resume)
     first, learner = prepare(config, objective, folder)
-    folder.begin(config, first)
+    folder.begin(config, first, tracking)
     progress = start.after_all(folder.logged_steps())
     display.start(config, out, first)
-    with Interruption() as interruption:
+    with closing(tracking), Interruption() as interruption:
         for step in range(first, config.steps):
             if step % config.evaluation.every == 0:
                 display.evaluation(evaluate_step(learner, task, folder, step))
@@ -68,7 +71,7 @@ def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> 
                 save(learner, folder, done)
             if interruption.requested:
                 return done
-    display.evaluation(evaluate_step(learner, task, folder, config.steps))
+        display.evaluation(evaluate_step(learner, task, folder, config.steps))
     return config.steps
 
 
