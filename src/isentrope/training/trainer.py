@@ -24,7 +24,7 @@ from isentrope.training.evaluate import evaluate, held_out
 from isentrope.training.experience import Experience, collect, keep, scored_tokens
 from isentrope.training.interruption import Interruption
 from isentrope.training.lora import add_adapters, load_adapters, save_merged
-from isentrope.training.mechanism import mechanism_metrics
+from isentrope.training.mechanism import class_metrics, mechanism_metrics
 from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.objective import Objective, make_objective
 from isentrope.training.optimizer import make_optimizer
@@ -97,6 +97,7 @@ def train_step(
         result, covariance, selected = learner.update(kept.rollout, advantage, kept.groups, step)
         metrics |= {**credited, **result}
         metrics |= mechanism_metrics(kept.rollout, advantage, kept.rewards, kept.groups)
+        metrics |= class_metrics(learner.model, kept.rollout, covariance)
         if step % config.save_samples_every == 0:
             rows = scored_tokens(learner.model, kept, advantage, covariance, selected)
             folder.save_samples(step, [{"step": step, **row} for row in rows])
