@@ -42,7 +42,10 @@ def rollout_of(model: LanguageModel, texts: list[str], length: int) -> Rollout:
     return Rollout(
         **{
             **dict.fromkeys(Rollout.__slots__, zeros),
-            **{"prompts": one, "prompt_mask": one.bool(), "tokens": tokens, "mask": mask},
+            "prompts": one,
+            "prompt_mask": one.bool(),
+            "tokens": tokens,
+            "mask": mask,
         }
     )
 

@@ -21,7 +21,7 @@ def token_classes(model: LanguageModel, tokens: Tensor) -> Tensor:
     ids, places = tokens.unique(return_inverse=True)
     for token in ids.tolist():
         if token not in known:
-            name = "special" if token in special else class_of(model.tokenizer.decode([token]))
+            name = "special" if token in special else class_of(str(model.tokenizer.decode([token])))
             known[token] = CLASSES.index(name)
     return torch.tensor([known[token] for token in ids.tolist()])[places]
 
