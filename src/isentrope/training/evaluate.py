@@ -5,9 +5,9 @@ from isentrope.errors import ConfigError
 from isentrope.evaluation.estimators import bootstrap_interval, pass_at_k
 from isentrope.objective.masking import masked_mean, sequence_means
 from isentrope.tasks.problem import Problem, Task
-from isentrope.training.experience import score
 from isentrope.training.model import LanguageModel
 from isentrope.training.sampler import sample
+from isentrope.training.scoring import score
 from isentrope.training.streams import stream
 
 __all__ = ["evaluate", "held_out"]
