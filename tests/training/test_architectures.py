@@ -16,7 +16,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from isentrope.models import builtin_path
 from isentrope.training.forward import response_stats
 from isentrope.training.model import LanguageModel, language_model
-from isentrope.training.sampler import sample
+from isentrope.training.sampler import Rollout, sample
 from isentrope.training.streams import stream
 
 SMALL = {
@@ -91,6 +91,32 @@ def test_sampling_and_training_agree(model: LanguageModel) -> None:
     for other in (rollout.logprob, plain.logprob):
         assert torch.allclose(stats.logprob[mask], other[mask], atol=2e-4)
     assert torch.allclose(stats.entropy[mask], plain.entropy[mask], atol=2e-4)
+
+
+def test_a_prompt_read_once_has_the_gradient_of_one_read_by_every_response(
+    model: LanguageModel,
+) -> None:
+    rollout = sample(
+        model,
+        [[7, 8, 9, 10, 11, 12, 13], [20, 21, 22], [7, 8]],
+        samples=3,
+        temperature=1.0,
+        max_new_tokens=9,
+        generator=stream(0, "gradients"),
+    )
+    weight = torch.rand(rollout.tokens.shape, generator=stream(0, "weights")) * rollout.mask
+    once = gradient(model, rollout, weight)
+    model.network.train()  # as for the recomputation of activations: every row is read whole
+    every = gradient(model, rollout, weight)
+    assert torch.allclose(once, every, atol=1e-5 * float(every.abs().max()))
+
+
+def gradient(model: LanguageModel, rollout: Rollout, weight: torch.Tensor) -> torch.Tensor:
+    stats = response_stats(model, rollout, 1.0)
+    loss = (weight * stats.logprob).sum() + (weight * stats.entropy).sum()
+    parameters = [p for p in model.network.parameters() if p.requires_grad]
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return torch.cat([g.flatten() for g in gradients if g is not None])
 
 
 def test_an_unusual_head_is_found_out(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -17,7 +17,14 @@ from isentrope.verifiers.verdict import Verdict
 __all__ = ["RowTask", "check_prompts", "hold_out", "make_verifier", "problems_of"]
 
 # What a prompt must hold for a model to know where its answer is looked for.
-MARKS = {"boxed": "\\boxed", "answer": "Answer:", "hash": "####", "bold": "**", "code": "```"}
+MARKS = {
+    "boxed": "\\boxed",
+    "answer": "Answer:",
+    "line": "Answer:",
+    "hash": "####",
+    "bold": "**",
+    "code": "```",
+}
 
 
 class RowTask:

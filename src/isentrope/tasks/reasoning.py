@@ -1,9 +1,13 @@
 """Tasks of reasoning-gym: endless generated problems, judged by the generator's own scorer."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Protocol
 
+from isentrope.config import Scalar
 from isentrope.errors import ConfigError, require
 from isentrope.tasks.problem import Problem
 from isentrope.verifiers.extraction import extract_answer
@@ -16,6 +20,7 @@ __all__ = ["ReasoningTask", "score"]
 gym = require("reasoning_gym", "gym")
 
 TEMPLATE = "{problem}\n\nReason step by step, and put your final answer within \\boxed{{}}."
+LINE_TEMPLATE = "{problem}\nAnswer:"
 SIZE = 2**31 - 1  # problems are made when asked for, each from the seed and its index
 TIMEOUT_S = 10.0
 TEST_SEED_OFFSET = 1_000_003
@@ -34,17 +39,34 @@ class Generator(Protocol):
 
 
 class ReasoningTask:
-    """The generator NAME of reasoning-gym with its defaults; test problems have another seed."""
+    """The generator NAME of reasoning-gym with its `options`; test problems have another seed.
 
-    def __init__(self, name: str, *, seed: int = 0, test_size: int = 100, workers: int = 2) -> None:
+    `template` is the prompt with {problem} in it; `answer` is where a completion's answer is looked
+    for: in the box, or, where the prompt ends in "Answer:", on the first line.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        seed: int = 0,
+        test_size: int = 100,
+        workers: int = 2,
+        template: str | None = None,
+        answer: str = "boxed",
+        options: Mapping[str, Scalar] | None = None,
+    ) -> None:
         self.name = f"reasoning_gym:{name}"
         self.generator = name
+        self.options = json.dumps(dict(options or {}))
         self.seed = seed
         self.test_size = test_size
+        self.template = template or (LINE_TEMPLATE if answer == "line" else TEMPLATE)
+        self.answer = answer
         self.pool = WorkerPool(
             "isentrope.tasks.reasoning:score", workers=workers, timeout_s=TIMEOUT_S
         )
-        generator(name, seed)
+        generator(name, seed, self.options)
 
     def train(self, index: int) -> Problem:
         """The training problem at `index`."""
@@ -57,9 +79,9 @@ class ReasoningTask:
 
     def verify(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """The scorer's verdicts, partial scores included, from processes that can be killed."""
-        answers = [extract_answer(completion) for completion in completions]
+        answers = [extract_answer(completion, (self.answer,)) for completion in completions]
         replies = self.pool.map(
-            [[p.source, answer] for p, answer in zip(problems, answers, strict=True)]
+            [[p.source, self.options, answer] for p, answer in zip(problems, answers, strict=True)]
         )
         verdicts = []
         for answer, reply in zip(answers, replies, strict=True):
@@ -76,29 +98,37 @@ class ReasoningTask:
 
     def problem(self, seed: int, index: int) -> Problem:
         """The problem that this seed and index make; its source says how to make it again."""
-        entry = generator(self.generator, seed)[index]
+        entry = generator(self.generator, seed, self.options)[index]
         return Problem(
-            TEMPLATE.format(problem=entry["question"]),
+            self.template.format(problem=str(entry["question"]).strip()),
             str(entry["answer"]),
             f"reasoning_gym/{self.generator}/{seed}/{index}",
         )
 
 
 def score(request: object) -> object:
-    """The score of [source, answer], in a worker process."""
+    """The score of [source, options of the generator, answer], in a worker process."""
     assert isinstance(request, list)
-    source, answer = request
+    source, options, answer = request
     if answer is None:
         return 0.0
     _, name, seed, index = str(source).split("/")
-    dataset = generator(name, int(seed))
+    dataset = generator(name, int(seed), str(options))
     return float(dataset.score_answer(answer, dataset[int(index)]))
 
 
 @lru_cache(maxsize=64)
-def generator(name: str, seed: int) -> Generator:
-    """The generator, or a ConfigError with its name's neighbours."""
+def generator(name: str, seed: int, options: str = "{}") -> Generator:
+    """The generator with its options (JSON), or a ConfigError that says what it does not take."""
+    if name not in gym.factory.DATASETS:
+        near = get_close_matches(name, gym.factory.DATASETS, n=3, cutoff=0.4)
+        advice = f"did you mean {' or '.join(near)}?" if near else "see reasoning-gym's list"
+        raise ConfigError(f"reasoning-gym has no generator {name!r}; {advice}")
     try:
-        return gym.create_dataset(name, size=SIZE, seed=seed)
-    except ValueError as error:
-        raise ConfigError(f"reasoning-gym has no generator {name!r}: {error}") from error
+        return gym.create_dataset(name, size=SIZE, seed=seed, **json.loads(options))
+    except (TypeError, ValueError, AssertionError) as error:
+        known = [item.name for item in fields(gym.factory.DATASETS[name][1])]
+        raise ConfigError(
+            f"reasoning_gym:{name} does not take the options {options}: {error}; it has: "
+            f"{', '.join(known)}"
+        ) from error

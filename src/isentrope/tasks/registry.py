@@ -2,8 +2,9 @@
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Literal
 
 from isentrope.config import Scalar, build
 from isentrope.errors import ConfigError
@@ -44,8 +45,7 @@ class RowOptions:
     """Processes that verify."""
 
     def __post_init__(self) -> None:
-        if self.template is not None and "{problem}" not in self.template:
-            raise ConfigError(f"the template {self.template!r} has no {{problem}} in it")
+        check_template(self.template)
         if self.held_out < 1 or self.workers < 1:
             raise ConfigError(
                 f"held_out is {self.held_out} and workers is {self.workers}; both must be at least 1"
@@ -54,12 +54,25 @@ class RowOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReasoningOptions:
-    """Options of a reasoning-gym task."""
+    """Options of a reasoning-gym task; the others are given to its generator."""
 
     test_size: int = 100
     """Test problems."""
     workers: int = 2
     """Processes that verify."""
+    template: str | None = None
+    """Prompt with {problem} in it; left out, one that asks for an answer of the form below."""
+    answer: Literal["boxed", "line"] = "boxed"
+    """Where the answer is: in \\boxed{}, or, after a prompt that ends in Answer:, on the first line."""
+
+    def __post_init__(self) -> None:
+        check_template(self.template)
+
+
+def check_template(template: str | None) -> None:
+    """Raises a ConfigError for a template without a place for the problem."""
+    if template is not None and "{problem}" not in template:
+        raise ConfigError(f"the template {template!r} has no {{problem}} in it")
 
 
 def make_task(name: str, *, seed: int = 0, options: Mapping[str, Scalar] | None = None) -> Task:
@@ -75,9 +88,13 @@ def make_task(name: str, *, seed: int = 0, options: Mapping[str, Scalar] | None 
         return build(kind, {"seed": seed, **given}, where)
     if name.startswith(REASONING):
         reasoning = importlib.import_module("isentrope.tasks.reasoning")
-        gym = build(ReasoningOptions, given, where)
+        own = {item.name for item in fields(ReasoningOptions)}
+        gym = build(ReasoningOptions, {k: v for k, v in given.items() if k in own}, where)
         return reasoning.ReasoningTask(
-            name.removeprefix(REASONING), seed=seed, test_size=gym.test_size, workers=gym.workers
+            name.removeprefix(REASONING),
+            seed=seed,
+            **asdict(gym),
+            options={k: v for k, v in given.items() if k not in own},
         )
     rows = build(RowOptions, given, where)
     preset, path = preset_of(name, rows.path)

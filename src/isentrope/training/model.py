@@ -17,9 +17,8 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from isentrope.config import ModelConfig
-from isentrope.errors import ConfigError
+from isentrope.errors import ConfigError, require
 from isentrope.models import builtin_path
-from isentrope.objective.token_stats import TokenStats, token_stats, token_stats_from_hidden
 from isentrope.training.memory import RowLimit
 
 if TYPE_CHECKING:
@@ -72,48 +71,33 @@ class LanguageModel:
         return self.network.device
 
     def logits(
-        self,
-        tokens: Tensor,
-        attention: Tensor,
-        positions: Tensor,
-        *,
-        last: int,
-        cache: DynamicCache | None = None,
+        self, tokens: Tensor, attention: Tensor, *, last: int, cache: DynamicCache | None = None
     ) -> Tensor:
-        """Logits (B, last, V) after each of the last `last` tokens; a cache is filled in place."""
-        keywords = {} if cache is None else {self.cache_keyword: cache}
-        return self.network(
-            input_ids=tokens,
-            attention_mask=attention,
-            position_ids=positions,
-            logits_to_keep=last,
-            use_cache=cache is not None,
-            **keywords,
-        ).logits
+        """Logits (B, last, V) after each of the last `last` tokens.
 
-    def response_stats(
-        self, tokens: Tensor, attention: Tensor, positions: Tensor, mask: Tensor, temperature: float
-    ) -> TokenStats:
-        """Statistics (B, T) of the last T tokens, T from `mask`, without holding their logits."""
-        width = mask.shape[1]
-        labels = tokens[:, -width:]
-        if self.head is None:
-            logits = self.logits(tokens, attention, positions, last=width + 1)[:, :-1]
-            return token_stats(logits, labels, temperature=temperature, mask=mask)
+        `attention` (B, S) tells tokens from padding, those in the cache included, which is filled.
+        """
+        return self.network(**self.inputs(tokens, attention, cache), logits_to_keep=last).logits
+
+    def hidden(
+        self, tokens: Tensor, attention: Tensor, *, last: int, cache: DynamicCache | None = None
+    ) -> Tensor:
+        """What the output layer `head` gets, (B, last, D), else as `logits`."""
         decoder = self.network.base_model
-        hidden = decoder(
-            input_ids=tokens, attention_mask=attention, position_ids=positions, use_cache=False
-        ).last_hidden_state
-        return token_stats_from_hidden(
-            hidden[:, -width - 1 : -1],
-            self.head.projection.weight,
-            labels,
-            bias=self.head.projection.bias,
-            temperature=temperature,
-            softcap=self.head.softcap,
-            scale=self.head.scale,
-            mask=mask,
-        )
+        return decoder(**self.inputs(tokens, attention, cache)).last_hidden_state[:, -last:]
+
+    def inputs(
+        self, tokens: Tensor, attention: Tensor, cache: DynamicCache | None
+    ) -> dict[str, object]:
+        """The arguments of the network: positions count what is no padding."""
+        positions = (attention.cumsum(-1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
+        return {
+            "input_ids": tokens,
+            "attention_mask": attention.long(),
+            "position_ids": positions,
+            "use_cache": cache is not None,
+            self.cache_keyword: cache,
+        }
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a prompt, in the model's chat template if it is to be used."""
@@ -144,8 +128,10 @@ def load_model(config: ModelConfig) -> LanguageModel:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.path is {config.path!r}, which could not be loaded: {error}; give a Hugging "
-            "Face id, a folder with config.json, a .gguf file, or builtin:countdown"
+            "Face id, a folder with config.json, a .gguf file, builtin:countdown or builtin:smollm2"
         ) from error
+    if "gguf_file" in keywords:
+        forget_quantization(network)
     torch.nn.Module.to(network, device).eval()
     if config.gradient_checkpointing:
         switch_off_dropout(network)
@@ -192,21 +178,33 @@ def switch_off_dropout(network: PreTrainedModel) -> None:
             setattr(module, "attention_dropout", 0.0)  # noqa: B010  a field of some modules only
 
 
+def forget_quantization(network: PreTrainedModel) -> None:
+    """The weights of a GGUF file are read as ordinary ones; without this they cannot be saved."""
+    vars(network).pop("hf_quantizer", None)
+    vars(network.config).pop("quantization_config", None)
+
+
 def locate(path: str) -> tuple[str, dict[str, str]]:
     """The source for `from_pretrained`, and the keyword that a GGUF file needs."""
-    if path.startswith(BUILTIN):
-        return str(builtin_path(path.removeprefix(BUILTIN))), {}
     file = Path(path)
+    if path.startswith(BUILTIN):
+        file = builtin_path(path.removeprefix(BUILTIN))
+    elif looks_local(path) and not file.exists():
+        raise ConfigError(f"model.path is {path!r}, but there is no such file or folder")
     if file.suffix == ".gguf":
-        if not file.is_file():
-            raise ConfigError(f"model.path is {path!r}, but there is no such file")
+        require("gguf", "demo-lm")
         return str(file.parent), {"gguf_file": file.name}
     if (file / "adapter_config.json").is_file():
         raise ConfigError(
             f"model.path is {path!r}, which holds adapters alone; give the folder `merged` of the "
             "run's last checkpoint, or the model they belong to"
         )
-    return path, {}
+    return str(file), {}
+
+
+def looks_local(path: str) -> bool:
+    """Whether it cannot be a Hugging Face id, which is NAME or OWNER/NAME."""
+    return path.endswith(".gguf") or path.startswith((".", "/", "~")) or path.count("/") > 1
 
 
 def pick_device(name: str) -> torch.device:

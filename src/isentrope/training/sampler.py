@@ -11,10 +11,10 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from isentrope.objective.masking import response_mask
 from isentrope.objective.token_stats import token_stats
+from isentrope.training.cache import sampling_cache
 from isentrope.training.model import LanguageModel
 
 __all__ = ["Rollout", "sample"]
@@ -134,11 +134,9 @@ def sample_batch(
     tokens = torch.full((count, length), model.pad_id)
     logprob, entropy = torch.zeros(count, length), torch.zeros(count, length)
     attention = prompt_mask.to(device)
-    cache = DynamicCache(config=model.network.config)
-    positions = (attention.cumsum(-1) - 1).clamp(min=0)
-    logits = model.logits(
-        prompts.to(device), attention.long(), positions, last=1, cache=cache
-    ).repeat_interleave(samples, 0)
+    cache = sampling_cache(model.network.config)
+    logits = model.logits(prompts.to(device), attention, last=1, cache=cache)
+    logits = logits.repeat_interleave(samples, 0)
     cache.batch_repeat_interleave(samples)
     attention = attention.repeat_interleave(samples, 0)
     alive = torch.arange(count)  # the rows still in the batch
@@ -156,8 +154,7 @@ def sample_batch(
             alive, running = alive[kept], running[kept]
             chosen, attention = chosen[kept.to(device)], attention[kept.to(device)]
         attention = torch.cat([attention, attention.new_ones(len(alive), 1)], -1)
-        positions = attention.sum(-1, keepdim=True) - 1
-        logits = model.logits(chosen[:, None], attention.long(), positions, last=1, cache=cache)
+        logits = model.logits(chosen[:, None], attention, last=1, cache=cache)
     return tokens, logprob, entropy
 
 

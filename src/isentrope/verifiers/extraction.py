@@ -24,6 +24,7 @@ def extract_answer(text: str, formats: Sequence[str] = ("boxed",)) -> str | None
     answer  the last line that starts with "Answer:"
     hash    the last line that starts with ####
     bold    the last **...** that is no heading
+    line    the first line, for completions of a prompt that ends in "Answer:"
     """
     for name in formats:
         if name not in FORMATS:
@@ -79,9 +80,15 @@ def last_bold(text: str) -> str | None:
     return bold[-1] if bold else None
 
 
+def first_line(text: str) -> str | None:
+    """The first line that is not blank."""
+    return next((line for line in text.splitlines() if line.strip()), None)
+
+
 FORMATS: dict[str, Callable[[str], str | None]] = {
     "boxed": last_boxed,
     "answer": last_answer_line,
     "hash": last_hash,
     "bold": last_bold,
+    "line": first_line,
 }
