@@ -14,6 +14,7 @@ from transformers import DynamicCache
 
 from isentrope.objective.masking import response_mask
 from isentrope.objective.token_stats import token_stats
+from isentrope.training.filtering import WHOLE, Filter, filtered
 from isentrope.training.model import LanguageModel
 
 __all__ = ["Rollout", "sample"]
@@ -26,7 +27,7 @@ COMPACT_BELOW = 0.75
 class Rollout:
     """Responses, right-padded, to left-padded prompts; all on the CPU.
 
-    `logprob` is at the sampling temperature, `entropy` (nats, full vocabulary) at temperature 1.
+    Log-probs are at the sampling temperature, `entropy` (nats, full vocabulary) at temperature 1.
     """
 
     prompts: Tensor
@@ -38,7 +39,10 @@ class Rollout:
     mask: Tensor
     """(B, T) True up to and including the first end-of-sequence token."""
     logprob: Tensor
-    """(B, T)"""
+    """(B, T) under the policy before the update: by the trainer's own forward pass where there was
+    one, else the sampler's. Ratios and covariances are of these."""
+    sampler_logprob: Tensor
+    """(B, T) under the distribution that each token was drawn from."""
     entropy: Tensor
     """(B, T)"""
     truncated: Tensor
@@ -53,7 +57,9 @@ class Rollout:
         start = int(self.prompt_mask.any(0).int().argmax())
         stop = int(self.mask.any(0).sum())
         cut = {"prompts": slice(start, None), "prompt_mask": slice(start, None)}
-        cut |= dict.fromkeys(("tokens", "mask", "logprob", "entropy"), slice(stop))
+        cut |= dict.fromkeys(
+            ("tokens", "mask", "logprob", "sampler_logprob", "entropy"), slice(stop)
+        )
         return Rollout(
             **{
                 name: getattr(self, name)[:, cut[name]] if name in cut else getattr(self, name)
@@ -72,10 +78,11 @@ def sample(
     max_new_tokens: int,
     generator: torch.Generator,
     rows: int = 1024,
+    keep: Filter = WHOLE,
 ) -> Rollout:
     """`samples` responses to each prompt, the responses of one prompt side by side.
 
-    At most `rows` responses (but at least one group) are in the batch at once.
+    With a filter, log-probs are of the filtered distribution, entropy is of the whole one. At most `rows` responses (but at least one group) are in the batch at once.
     """
     padded, prompt_mask = pad_left(prompts, model.pad_id)
     draws = torch.rand(len(prompts) * samples, max_new_tokens, generator=generator)
@@ -88,6 +95,7 @@ def sample(
             draws[i * samples : (i + groups) * samples],
             samples,
             temperature,
+            keep,
         )
         for i in range(0, len(prompts), groups)
     ]
@@ -99,6 +107,7 @@ def sample(
         tokens=tokens,
         mask=mask,
         logprob=logprob,
+        sampler_logprob=logprob,
         entropy=entropy,
         truncated=~torch.isin(tokens, model.eos_ids.cpu()).any(-1),
     ).trimmed()
@@ -111,6 +120,7 @@ def sample_batch(
     draws: Tensor,
     samples: int,
     temperature: float,
+    keep: Filter = WHOLE,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens, log-probs and entropies (rows, T) of the responses to a batch of prompts."""
     device = model.device
@@ -128,7 +138,7 @@ def sample_batch(
     alive = torch.arange(count)  # the rows still in the batch
     running = torch.ones(count, dtype=torch.bool)  # of these, the ones that have not ended
     for t in range(length):
-        chosen, stats = draw(logits[:, -1], draws[alive, t].to(device), temperature)
+        chosen, stats = draw(logits[:, -1], draws[alive, t].to(device), temperature, keep)
         tokens[alive[running], t] = chosen.cpu()[running]
         logprob[alive, t], entropy[alive, t] = stats[0].cpu(), stats[1].cpu()
         running = running & ~torch.isin(chosen, model.eos_ids).cpu()
@@ -145,16 +155,21 @@ def sample_batch(
     return tokens, logprob, entropy
 
 
-def draw(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, list[Tensor]]:
+def draw(
+    logits: Tensor, uniform: Tensor, temperature: float, keep: Filter = WHOLE
+) -> tuple[Tensor, list[Tensor]]:
     """Next tokens (rows,) by inversion of the cumulative distribution, and their statistics."""
-    scaled = logits.float() / temperature
+    scaled = filtered(logits.float() / temperature, keep)
     cumulative = scaled.softmax(-1).cumsum(-1)
     total = cumulative[:, -1:]
     point = torch.minimum(uniform[:, None] * total, torch.nextafter(total, total.new_zeros(())))
     chosen = torch.searchsorted(cumulative, point, right=True).squeeze(-1)
     stats = token_stats(logits, chosen, temperature=temperature)
     entropy = stats.entropy if temperature == 1 else token_stats(logits, chosen).entropy
-    return chosen, [stats.logprob, entropy]
+    if keep == WHOLE:
+        return chosen, [stats.logprob, entropy]
+    logprob = scaled.log_softmax(-1).gather(-1, chosen[:, None]).squeeze(-1)
+    return chosen, [logprob, entropy]
 
 
 def pad_left(sequences: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
