@@ -36,7 +36,7 @@ def filtered(logits: Tensor, keep: Filter) -> Tensor:
         last = logits.topk(keep.top_k).values[:, -1:]
         logits = logits.masked_fill(logits < last, -torch.inf)
     if keep.top_p < 1:
-        ordered, index = logits.sort(-1, descending=True, stable=True)
+        ordered, index = logits.sort(dim=-1, descending=True, stable=True)
         probability = ordered.softmax(-1)
         likelier = probability.cumsum(-1) - probability  # the mass of the tokens before
         outside = (likelier >= keep.top_p).scatter(-1, index, likelier >= keep.top_p)

@@ -29,6 +29,11 @@ SEEDS = 2**31 - 1
 """Seeds of requests are below this."""
 
 
+ON_CPU = {"hf_overrides": {"tie_word_embeddings": False}, "enable_chunked_prefill": False}
+"""What vLLM's CPU back end (0.32) needs: it packs the output layer, and an update would miss it
+where it is tied; and a request with a seed fails when its prompt is read in two parts."""
+
+
 @dataclass(frozen=True, slots=True)
 class VllmSampler:
     """A running engine beside the model that is trained."""
@@ -134,9 +139,7 @@ def import_vllm() -> Any:
 
 def start_vllm(config: TrainConfig, model: LanguageModel) -> VllmSampler:
     """An engine for the model, with its weights."""
-    vllm, settings, device = import_vllm(), config.vllm, model.device
-    # On a CPU vLLM packs the output layer, and misses it at an update where it is tied.
-    untie = {"tie_word_embeddings": False} if device.type == "cpu" else {}
+    vllm, settings = import_vllm(), config.vllm
     with tempfile.TemporaryDirectory() as folder:
         architecture = copy.deepcopy(model.network.config)
         architecture.architectures = [type(model.network).__name__]
@@ -147,7 +150,6 @@ def start_vllm(config: TrainConfig, model: LanguageModel) -> VllmSampler:
                 load_format="dummy",  # the weights come from the trained model
                 skip_tokenizer_init=True,
                 dtype=config.model.dtype,
-                hf_overrides=untie,
                 seed=config.seed,
                 max_model_len=settings.max_model_len,
                 max_num_seqs=config.rollout.rows,
@@ -155,6 +157,7 @@ def start_vllm(config: TrainConfig, model: LanguageModel) -> VllmSampler:
                 enforce_eager=settings.enforce_eager,
                 enable_prefix_caching=True,
                 logprobs_mode="processed_logprobs",  # after the temperature
+                **(ON_CPU if model.device.type == "cpu" else {}),
             )
         except ValueError as error:
             raise ConfigError(
