@@ -16,7 +16,7 @@ from isentrope.errors import ConfigError
 from isentrope.tasks.countdown import Countdown
 from isentrope.training.experience import collect
 from isentrope.training.forward import response_logprob, response_stats
-from isentrope.training.lora import add_adapters, load_adapters, quiet, start_policy
+from isentrope.training.lora import add_adapters, load_adapters, merged_weights, quiet, start_policy
 from isentrope.training.model import LanguageModel, load_model
 
 Run = Callable[..., None]
@@ -177,6 +177,8 @@ def test_a_checkpoint_loads_elsewhere(trained: Path) -> None:
             load_model(ModelConfig(path=str(last / "merged"))).network,
         ):
             assert torch.allclose(other(input_ids=tokens).logits, expected, atol=1e-5)
+    for name, value in merged_weights(ours).items():
+        assert torch.allclose(merged.state_dict()[name], value, atol=1e-6)
     assert not any(isinstance(module, peft.tuners.lora.Linear) for module in merged.modules())
 
 

@@ -14,7 +14,8 @@ from isentrope.objective.advantages import group_means, zero_signal
 from isentrope.objective.masking import masked_mean, sequence_means
 from isentrope.tasks.problem import Task
 from isentrope.training.model import LanguageModel
-from isentrope.training.sampler import Rollout, sample
+from isentrope.training.sampler import Rollout
+from isentrope.training.samplers import LocalSampler, Sampler
 from isentrope.training.scoring import Scorer
 from isentrope.training.streams import stream
 
@@ -86,20 +87,26 @@ class Experience:
 
 
 def collect(
-    model: LanguageModel, task: Task, config: TrainConfig, step: int, first: int | None = None
+    model: LanguageModel,
+    task: Task,
+    config: TrainConfig,
+    step: int,
+    first: int | None = None,
+    sampler: Sampler | None = None,
 ) -> Experience:
     """Samples responses to the step's problems and has them verified.
 
-    `first` is the number of the first problem. With dynamic sampling further problems are drawn,
+    Without a sampler the model samples by itself. `first` is the number of the first problem. With dynamic sampling further problems are drawn,
     as many a round as the first time, until `rollout.prompts` groups carry signal.
     """
     settings = config.rollout
     first = step * settings.prompts if first is None else first
-    experience = collect_round(model, task, config, step, first, 0)
+    sampler = sampler or LocalSampler(model, settings.rows)
+    experience = collect_round(model, sampler, task, config, step, first, 0)
     for number in range(1, settings.max_rounds):
         if keep(experience, config).group_count >= settings.prompts:
             break
-        more = collect_round(model, task, config, step, first, number)
+        more = collect_round(model, sampler, task, config, step, first, number)
         experience = join(experience, more)
     return experience
 
@@ -114,7 +121,13 @@ def keep(experience: Experience, config: TrainConfig) -> Experience:
 
 
 def collect_round(
-    model: LanguageModel, task: Task, config: TrainConfig, step: int, first: int, number: int
+    model: LanguageModel,
+    sampler: Sampler,
+    task: Task,
+    config: TrainConfig,
+    step: int,
+    first: int,
+    number: int,
 ) -> Experience:
     """The responses to `rollout.prompts` problems: round `number` of those that start at `first`."""
     settings = config.rollout
@@ -122,14 +135,12 @@ def collect_round(
     problems = [task.train(first + i) for i in names]
     started = time.perf_counter()
     with Scorer(model, task, problems, settings.samples) as scorer:
-        rollout = sample(
-            model,
+        rollout = sampler.sample(
             [model.encode(problem.prompt) for problem in problems],
             samples=settings.samples,
             temperature=settings.temperature,
             max_new_tokens=settings.max_new_tokens,
             generator=stream(config.seed, f"sampling {number}" if number else "sampling", step),
-            rows=settings.rows,
             on_part=scorer.add,
         )
         sampled = time.perf_counter()

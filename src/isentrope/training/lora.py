@@ -13,13 +13,14 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from isentrope.config import ModelConfig
 from isentrope.errors import ConfigError, require
 from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.streams import stream
 
-__all__ = ["add_adapters", "load_adapters", "save_merged", "start_policy"]
+__all__ = ["add_adapters", "load_adapters", "merged_weights", "save_merged", "start_policy"]
 
 WEIGHTS = "adapter_model.safetensors"
 
@@ -80,6 +81,26 @@ def save_merged(config: ModelConfig, checkpoint: Path) -> None:
         merged = peft.PeftModel.from_pretrained(start.network, checkpoint).merge_and_unload()
     merged.save_pretrained(checkpoint / "merged")
     start.tokenizer.save_pretrained(checkpoint / "merged")
+
+
+@torch.no_grad()
+def merged_weights(model: LanguageModel) -> dict[str, Tensor]:
+    """The weights of the same policy as a network without adapters."""
+    state = model.network.state_dict()
+    if model.adapters is None:
+        return state
+    from peft.tuners.lora import Linear
+
+    merged = {}
+    for name, value in state.items():
+        layer, inside, rest = name.partition(".base_layer.")
+        if inside and rest == "weight":
+            module = model.network.get_submodule(layer)
+            assert isinstance(module, Linear)
+            value = (value + module.get_delta_weight("default")).to(value.dtype)
+        if ".lora_" not in name:
+            merged[f"{layer}.{rest}" if inside else name] = value
+    return merged
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from isentrope.training.prime import make_reward_model
 from isentrope.training.probe import EntropyProbe
 from isentrope.training.progress import Progress
 from isentrope.training.run_dir import RunFolder
+from isentrope.training.samplers import check_sampler, make_sampler
 from isentrope.training.tracker import Tracking
 from isentrope.training.update import Learner
 
@@ -49,6 +50,7 @@ def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> 
     if config.threads:
         torch.set_num_threads(config.threads)
     objective = make_objective(config.objective)
+    check_sampler(config)
     task = make_task(config.task.name, seed=config.seed, options=config.task.options)
     start = Progress(config, make_controller(config))
     held_out(task, config.evaluation.problems)  # too few: say so now, not after hours
@@ -81,7 +83,7 @@ def train_step(
     """One rollout and its updates; logs and returns the metrics."""
     config = learner.config
     started = time.perf_counter()
-    experience = collect(learner.model, task, config, step, progress.problem)
+    experience = collect(learner.model, task, config, step, progress.problem, learner.sampler)
     kept = keep(experience, config)
     metrics = {"step": step, **experience.metrics(), "groups/used": kept.group_count}
     metrics |= sampling_metrics(experience, config)
@@ -93,6 +95,7 @@ def train_step(
     )
     updating = time.perf_counter()
     if kept.group_count:
+        kept = replace(kept, rollout=learner.rescored(kept.rollout))
         advantage, credited = credit(learner, kept, step)
         result, covariance, selected = learner.update(kept.rollout, advantage, kept.groups, step)
         metrics |= {**credited, **result}
@@ -101,6 +104,8 @@ def train_step(
         if step % config.save_samples_every == 0:
             rows = scored_tokens(learner.model, kept, advantage, covariance, selected)
             folder.save_samples(step, [{"step": step, **row} for row in rows])
+        if learner.sampler is not None:
+            learner.sampler.refresh()
     updated = time.perf_counter()
     metrics |= probe.compare()
     metrics |= experience.seconds
@@ -137,7 +142,7 @@ def evaluate_step(
 ) -> dict[str, float | str]:
     """Measures reward and entropy of the weights as they stand; logs and returns the row."""
     started = time.perf_counter()
-    row = evaluate(learner.model, task, learner.config, step)
+    row = evaluate(learner.model, task, learner.config, step, learner.sampler)
     row["time/evaluate_s"] = time.perf_counter() - started
     folder.log_evaluation(row)
     return row
@@ -158,7 +163,15 @@ def prepare(config: TrainConfig, objective: Objective, folder: RunFolder) -> tup
     reference = None
     if needed:
         reference = model if model.adapters is not None else load_model(config.model)
-    return step, Learner(config, objective, model, reference, optimizer, reward_model=reward_model)
+    return step, Learner(
+        config,
+        objective,
+        model,
+        reference,
+        optimizer,
+        reward_model=reward_model,
+        sampler=make_sampler(config, model),
+    )
 
 
 def load_policy(config: TrainConfig, checkpoint: Path | None) -> LanguageModel:
