@@ -6,7 +6,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
 
-__all__ = ["sampling_cache"]
+__all__ = ["RoomyLayer", "sampling_cache"]
 
 ROOM = 128
 """Tokens that are made room for at once."""
