@@ -35,7 +35,7 @@ format: .venv/.installed-dev
 	touch $@
 
 .venv/.installed-dev: .venv/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[report,math]' --group dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[report,math,lora]' --group dev
 	touch $@
 
 clean:

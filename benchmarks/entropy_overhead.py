@@ -53,6 +53,7 @@ def main(options: Options) -> None:
         tokens=torch.randint(vocabulary, shape, generator=draws),
         mask=torch.ones(shape, dtype=torch.bool),
         logprob=-torch.rand(shape, generator=draws),
+        sampler_logprob=-torch.rand(shape, generator=draws),
         entropy=torch.rand(shape, generator=draws),
         truncated=torch.zeros(rows, dtype=torch.bool),
     )

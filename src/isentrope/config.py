@@ -4,6 +4,7 @@ A recipe is a TOML file with these sections; the flags of `isentrope train` are 
 same classes. Precedence: default, then recipe, then flag. This module loads no torch.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,7 @@ __all__ = [
     "Scalar",
     "TaskConfig",
     "TrainConfig",
+    "VllmConfig",
     "build",
     "differences",
     "dump_toml",
@@ -46,8 +48,19 @@ class ModelConfig:
     """System prompt, for chat."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, one more forward pass."""
+    lora_rank: int = 0
+    """Rank of low-rank adapters (LoRA), which then train in place of the model; 0: none."""
+    lora_alpha: int = 32
+    """What the adapters add is scaled by lora_alpha / lora_rank."""
+    lora_targets: str = "all-linear"
+    """The layers with adapters: all-linear, or names with commas between, as q_proj,v_proj."""
 
     def __post_init__(self) -> None:
+        at_least(self, lora_rank=0, lora_alpha=1)
+        if not self.lora_rank and (self.lora_alpha != 32 or self.lora_targets != "all-linear"):
+            raise ConfigError(
+                "lora_alpha or lora_targets is set, but lora_rank is 0; set model.lora_rank"
+            )
         if self.system is not None and self.prompt != "chat":
             raise ConfigError("system is set, but prompt is 'plain'; set model.prompt to 'chat'")
 
@@ -66,6 +79,8 @@ class TaskConfig:
 class RolloutConfig:
     """Sampling of responses from the policy."""
 
+    sampler: Literal["local", "vllm"] = "local"
+    """What samples: the group sampler of this package, or vLLM in the same process ([vllm])."""
     prompts: int = 64
     """Problems in a step."""
     samples: int = 8
@@ -142,7 +157,8 @@ class ObjectiveConfig:
     """Entropy shaping: the bonus is at most |A| / shaping_bound (2)."""
     covariance_policy: Literal["behaviour", "current"] = "behaviour"
     """Log-probabilities in the covariance: of the policy that sampled (no cost), or of the policy
-    at the start of each mini-batch (one more forward pass)."""
+    at the start of each mini-batch (one more forward pass). With vLLM or an importance_cap the
+    former are those of the trainer's forward pass, not the sampler's."""
     selection: Literal["mini_batch", "micro_batch"] = "mini_batch"
     """Tokens are selected over the whole mini-batch, or, to compare with other software, in each
     micro-batch."""
@@ -157,12 +173,15 @@ class ObjectiveConfig:
     """Estimator of that KL in the loss; in the reward it is always k1."""
     drop_zero_signal: bool = True
     """Leave out groups whose rewards are all equal."""
+    importance_cap: float | None = None
+    """Each token's loss times min(trainer's / sampler's probability, importance_cap), for a sampler
+    that differs from the trainer; ratios then start from the trainer's log-probs. None: off."""
 
     def __post_init__(self) -> None:
         at_least(self, clip_low=0, clip_high=0, dual_clip=1, kl_coefficient=0)
         at_least(self, reference_kl_coefficient=0)
         at_least(self, shaping_weight=0)
-        above(self, shaping_bound=0)
+        above(self, shaping_bound=0, importance_cap=0)
         fractions(self, "clip_fraction", "kl_fraction", "entropy_fraction")
 
 
@@ -228,6 +247,8 @@ class PrimeConfig:
 class OptimizerConfig:
     """AdamW, and how a rollout is divided into updates."""
 
+    name: Literal["adamw", "adamw_8bit"] = "adamw"
+    """adamw_8bit keeps AdamW's running means in 8 bits, with bitsandbytes: less memory."""
     learning_rate: float = 1e-4
     """Peak learning rate."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -265,10 +286,34 @@ class EvaluationConfig:
     """Responses to each: k of avg@k and pass@k."""
     temperature: float = 1.0
     """Sampling temperature."""
+    top_p: float = 1.0
+    """Sample from the fewest tokens whose probabilities add up to this; 1: from all."""
+    top_k: int = 0
+    """Sample from so many of the likeliest tokens; 0: from all."""
+    min_p: float = 0.0
+    """Sample from tokens at least this fraction as likely as the likeliest; 0: from all."""
 
     def __post_init__(self) -> None:
-        at_least(self, every=1, problems=1, samples=1)
-        above(self, temperature=0.0)
+        at_least(self, every=1, problems=1, samples=1, top_k=0)
+        above(self, temperature=0.0, top_p=0.0)
+        fractions(self, "top_p", "min_p")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VllmConfig:
+    """The engine of `rollout.sampler` vllm; its weights have the type of `model.dtype`."""
+
+    gpu_memory_utilization: float = 0.3
+    """Fraction of the device's memory for its weights and cache; training needs the rest."""
+    max_model_len: int | None = None
+    """Longest prompt with its response, in tokens; left out, the model's own limit."""
+    enforce_eager: bool = False
+    """Neither compile nor capture: slower, and it starts sooner."""
+
+    def __post_init__(self) -> None:
+        at_least(self, max_model_len=2)
+        above(self, gpu_memory_utilization=0)
+        fractions(self, "gpu_memory_utilization")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -300,6 +345,8 @@ class TrainConfig:
     """Tokens on which the entropy change of a step is predicted and measured; 0 turns it off."""
     save_samples_every: int = 25
     """Steps between files of scored completions in samples/."""
+    tracker: Literal["none", "tensorboard", "wandb", "trackio"] = "none"
+    """Where the lines of the log go beside the run folder."""
     model: ModelConfig = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
@@ -309,6 +356,7 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    vllm: VllmConfig = field(default_factory=VllmConfig)
 
     def __post_init__(self) -> None:
         at_least(self, seed=0, steps=1, threads=0, probe_tokens=0, save_samples_every=1)
@@ -316,7 +364,21 @@ class TrainConfig:
 
 def load_config(path: Path) -> TrainConfig:
     """The configuration in a TOML file, on top of the file that its key `extends` names."""
-    return build(TrainConfig, read_recipe(path), str(path))
+    table = read_recipe(path)
+    refuse_filters(table.get("rollout"), str(path))
+    return build(TrainConfig, table, str(path))
+
+
+def refuse_filters(rollout: object, where: str) -> None:
+    """Raises a ConfigError for a nucleus in training, which says why there is none."""
+    for name in ("top_p", "top_k", "min_p"):
+        if isinstance(rollout, Mapping) and name in rollout:
+            raise ConfigError(
+                f"{where}: rollout.{name} is {rollout[name]!r}; training samples from the whole "
+                "distribution, because the tokens that a filter leaves out have no samples, so no "
+                "importance weight makes up for them, and the ratio of the policy to what sampled "
+                f"would be biased; leave it out. evaluation.{name} exists"
+            )
 
 
 def at_least(config: Any, **bounds: float) -> None:

@@ -72,6 +72,10 @@ def test_trl_gets_the_objective_of_the_recipe() -> None:
             replace(CONFIG, objective=ObjectiveConfig(reducer="sequence_mean")),
             "drop_zero_signal with reducer 'sequence_mean'",
         ),
+        (
+            replace(CONFIG, model=ModelConfig(lora_rank=8)),
+            "model.lora_rank is 8; this engine does not have it",
+        ),
         (replace(CONFIG, rollout=RolloutConfig(temperature=0.7)), "rollout.temperature is 0.7"),
         (replace(CONFIG, rollout=RolloutConfig(prompts=3, samples=3)), "cannot be divided among"),
     ],
@@ -90,6 +94,7 @@ def test_trl_refuses_by_name(config: TrainConfig, message: str) -> None:
             "objective.covariance_policy is 'current'; this engine does not have it",
         ),
         (replace(CONFIG, optimizer=OptimizerConfig(schedule="linear")), "schedule is 'linear'"),
+        (replace(CONFIG, optimizer=OptimizerConfig(name="adamw_8bit")), "optimizer.name is"),
     ],
 )
 def test_verl_refuses_by_name(config: TrainConfig, message: str) -> None:

@@ -57,6 +57,7 @@ def test_padding_of_the_prompt_changes_no_number(model: LanguageModel, texts: li
         tokens=rollout.tokens,
         mask=rollout.mask,
         logprob=rollout.logprob,
+        sampler_logprob=rollout.sampler_logprob,
         entropy=rollout.entropy,
         truncated=rollout.truncated,
     )

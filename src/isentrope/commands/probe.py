@@ -99,7 +99,8 @@ def run(options: Options) -> int:
 
 
 def tables(result: dict[str, float], options: Options) -> list[object]:
-    """Three tables: the rollout, the token covariance, the covariance of responses."""
+    """Four tables: the rollout, the token covariance, the same by class of token, the covariance
+    of responses."""
     from rich.table import Table
 
     rollout = Table(title=f"{options.model} on {options.task}", title_justify="left")
@@ -114,6 +115,13 @@ def tables(result: dict[str, float], options: Options) -> list[object]:
         if key.startswith("covariance/top_"):
             tokens.add_row(f"{float(key.removeprefix('covariance/top_')):g}", text(result[key]))
     tokens.add_row("all tokens", text(result["covariance/mean"]))
+    classes = Table(title="token covariance by class, nats", title_justify="left")
+    for column in ("class", "share of tokens", "mean"):
+        classes.add_column(column, justify="left" if column == "class" else "right")
+    for key in result:
+        if key.startswith("tokens/class_"):
+            name = key.removeprefix("tokens/class_")
+            classes.add_row(name, text(result[key]), text(result[f"covariance/class_{name}"]))
     responses = Table(title="covariance of responses, mean over problems", title_justify="left")
     for column in ("problems", "count", "A (theorem 2)", "pi A (theorem 1)"):
         responses.add_column(column, justify="left" if column == "problems" else "right")
@@ -130,7 +138,7 @@ def tables(result: dict[str, float], options: Options) -> list[object]:
         text(result["covariance/sequence"]),
         text(result["covariance/sequence_pi"]),
     )
-    return [rollout, tokens, responses]
+    return [rollout, tokens, classes, responses]
 
 
 def text(value: float) -> str:

@@ -9,6 +9,9 @@ from isentrope.errors import ConfigError
 
 __all__ = ["refuse"]
 
+LOCAL = ("model.lora_rank", "model.lora_alpha", "model.lora_targets", "optimizer.name")
+"""Settings that the local engine alone has, in sections that all engines have."""
+
 
 def refuse(
     engine: str,
@@ -24,7 +27,8 @@ def refuse(
     found = [reason for applies, reason in reasons if applies]
     for name, value, default in settings_of(config):
         section = name.partition(".")[0]
-        if value != default and name not in translated and section not in translated:
+        known = name not in LOCAL and (name in translated or section in translated)
+        if value != default and not known:
             found.append(f"{name} is {value!r}; this engine does not have it")
     if found:
         raise ConfigError(f"engine {engine!r} cannot run this recipe:\n  " + "\n  ".join(found))

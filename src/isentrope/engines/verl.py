@@ -38,7 +38,8 @@ OBJECTIVE = (
 
 TRANSLATED = {
     *("name", "seed", "steps", "threads", "probe_tokens", "save_samples_every"),
-    *("model", "task", "optimizer", "evaluation", "checkpoint"),
+    *("model", "task", "optimizer", "checkpoint"),
+    *(f"evaluation.{name}" for name in ("every", "problems", "samples", "temperature")),
     *("rollout.prompts", "rollout.samples", "rollout.temperature"),
     *("rollout.max_new_tokens", "rollout.rows"),
     *(f"objective.{name}" for name in OBJECTIVE),

@@ -1,11 +1,11 @@
 """Checkpoints: written aside and renamed, so that one that exists is complete.
 
 A checkpoint is a Hugging Face folder (weights, config, tokenizer) that other software loads,
-with the optimizer's state beside. Random streams need no saving: see `streams`.
+with the optimizer's state beside; of a model with adapters it has the adapters. Random streams need no saving: see `streams`.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -26,20 +26,27 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     keep: int,
     extra: Mapping[str, object] | None = None,
+    export: Callable[[Path], None] | None = None,
 ) -> Path:
     """Writes the state after `step` steps, and removes all but the newest `keep` checkpoints.
 
-    `extra` are further states by name, each in a file of its own.
+    `extra` are further states by name, each in a file of its own; `export` writes what else
+    belongs into the folder.
     """
     target = folder / f"step-{step:06d}"
     draft = folder / f".{target.name}.part"
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        model.network.save_pretrained(draft)
+        if model.adapters is None:
+            model.network.save_pretrained(draft)
+        else:
+            model.adapters.save_pretrained(str(draft), save_embedding_layers=False)
         model.tokenizer.save_pretrained(draft)
         torch.save(optimizer.state_dict(), draft / OPTIMIZER)
         for name, state in (extra or {}).items():
             torch.save(state, draft / f"{name}.pt")
+        if export:
+            export(draft)
         draft.replace(target)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(draft, ignore_errors=True)

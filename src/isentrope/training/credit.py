@@ -8,6 +8,7 @@ from isentrope.objective.masking import masked_mean
 from isentrope.objective.rewards import kl_penalised, overlong_penalty
 from isentrope.training.experience import Experience
 from isentrope.training.forward import response_logprob
+from isentrope.training.lora import start_policy
 from isentrope.training.objective import takes
 from isentrope.training.update import Learner
 
@@ -53,7 +54,9 @@ def start_logprob(learner: Learner, kept: Experience) -> Tensor | None:
     if learner.reward_model is None and not in_reward:
         return None
     assert learner.reference is not None, "prepare loads the start policy where it is needed"
-    size = learner.config.optimizer.micro_batch_size
-    temperature = learner.config.rollout.temperature
-    logprob = response_logprob(learner.reference, kept.rollout, temperature, size)
+    temperature, size = learner.config.rollout.temperature, learner.micro_batch_size(kept.rollout)
+    with start_policy(learner.reference) as reference:
+        logprob = reference.training_rows.fit(
+            lambda size: response_logprob(reference, kept.rollout, temperature, size), size
+        )
     return torch.where(kept.rollout.mask, logprob, kept.rollout.logprob)

@@ -12,6 +12,9 @@ from isentrope.training.arms import ArmRun
 
 __all__ = ["Display", "follow"]
 
+HALVED = ("micro_batch_size", "sampling_rows")
+"""Metrics that a step has where memory was too small for the sizes that are set."""
+
 
 class Display:
     """Shows a run on a console; use it as a context manager."""
@@ -21,6 +24,7 @@ class Display:
         self.progress = progress_bars(console)
         self.bar = self.progress.add_task("run", total=None, state="")
         self.steps = 0
+        self.halved: dict[str, float] = {}
 
     def __enter__(self) -> "Display":
         self.progress.start()
@@ -41,11 +45,20 @@ class Display:
         begin = f"from step {first}" if first else f"seed {config.seed}"
         self.console.print(f"{config.name}: {objective_line(config)}; {begin}; into {out}")
         for note in notes(config):
-            self.console.print(f"note: {note}")
+            self.note(note)
+
+    def note(self, text: str) -> None:
+        """One line about what might surprise."""
+        self.console.print(f"note: {text}")
 
     def step(self, metrics: Mapping[str, float]) -> None:
-        """Moves the bar, with entropy and reward on it."""
+        """Moves the bar, with entropy and reward on it; says once when memory ran out."""
         self.progress.update(self.bar, advance=1, state=state(metrics))
+        halved = {name: metrics[name] for name in HALVED if name in metrics}
+        if halved != self.halved:
+            self.halved = halved
+            sizes = ", ".join(f"{name} {size:g}" for name, size in halved.items())
+            self.note(f"memory ran out; going on with {sizes}")
 
     def evaluation(self, row: Mapping[str, float | str]) -> None:
         """One line."""

@@ -5,31 +5,37 @@ from isentrope.errors import ConfigError
 from isentrope.evaluation.estimators import bootstrap_interval, pass_at_k
 from isentrope.objective.masking import masked_mean, sequence_means
 from isentrope.tasks.problem import Problem, Task
-from isentrope.training.experience import score
+from isentrope.training.filtering import Filter
 from isentrope.training.model import LanguageModel
-from isentrope.training.sampler import sample
+from isentrope.training.samplers import LocalSampler, Sampler
+from isentrope.training.scoring import score
 from isentrope.training.streams import stream
 
 __all__ = ["evaluate", "held_out"]
 
 
 def evaluate(
-    model: LanguageModel, task: Task, config: TrainConfig, step: int
+    model: LanguageModel,
+    task: Task,
+    config: TrainConfig,
+    step: int,
+    sampler: Sampler | None = None,
 ) -> dict[str, float | str]:
     """One row of evaluations.jsonl; unjudged responses stay out of the averages.
 
     The random numbers are the same at every step, so two evaluations differ by the weights only.
+    Without a sampler the model samples by itself.
     """
     settings = config.evaluation
     problems = held_out(task, settings.problems)
-    rollout = sample(
-        model,
+    sampler = sampler or LocalSampler(model, config.rollout.rows)
+    rollout = sampler.sample(
         [model.encode(problem.prompt) for problem in problems],
         samples=settings.samples,
         temperature=settings.temperature,
         max_new_tokens=config.rollout.max_new_tokens,
         generator=stream(config.seed, "evaluation"),
-        rows=config.rollout.rows,
+        keep=Filter(settings.top_p, settings.top_k, settings.min_p),
     )
     rewards = score(model, task, problems, rollout).view(len(problems), settings.samples)
     average = bootstrap_interval(rewards.nanmean(-1).tolist(), seed=config.seed)

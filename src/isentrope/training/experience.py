@@ -12,12 +12,14 @@ from torch.nn.functional import pad
 from isentrope.config import TrainConfig
 from isentrope.objective.advantages import group_means, zero_signal
 from isentrope.objective.masking import masked_mean, sequence_means
-from isentrope.tasks.problem import Problem, Task
+from isentrope.tasks.problem import Task
 from isentrope.training.model import LanguageModel
-from isentrope.training.sampler import Rollout, sample
+from isentrope.training.sampler import Rollout
+from isentrope.training.samplers import LocalSampler, Sampler
+from isentrope.training.scoring import Scorer
 from isentrope.training.streams import stream
 
-__all__ = ["Experience", "collect", "keep", "score", "scored_tokens"]
+__all__ = ["Experience", "collect", "keep", "scored_tokens"]
 
 SAVED_SAMPLES = 64
 """Completions in a file of samples/: enough to read, little to store."""
@@ -85,20 +87,26 @@ class Experience:
 
 
 def collect(
-    model: LanguageModel, task: Task, config: TrainConfig, step: int, first: int | None = None
+    model: LanguageModel,
+    task: Task,
+    config: TrainConfig,
+    step: int,
+    first: int | None = None,
+    sampler: Sampler | None = None,
 ) -> Experience:
     """Samples responses to the step's problems and has them verified.
 
-    `first` is the number of the first problem. With dynamic sampling further problems are drawn,
+    Without a sampler the model samples by itself. `first` is the number of the first problem. With dynamic sampling further problems are drawn,
     as many a round as the first time, until `rollout.prompts` groups carry signal.
     """
     settings = config.rollout
     first = step * settings.prompts if first is None else first
-    experience = collect_round(model, task, config, step, first, 0)
+    sampler = sampler or LocalSampler(model, settings.rows)
+    experience = collect_round(model, sampler, task, config, step, first, 0)
     for number in range(1, settings.max_rounds):
         if keep(experience, config).group_count >= settings.prompts:
             break
-        more = collect_round(model, task, config, step, first, number)
+        more = collect_round(model, sampler, task, config, step, first, number)
         experience = join(experience, more)
     return experience
 
@@ -113,24 +121,30 @@ def keep(experience: Experience, config: TrainConfig) -> Experience:
 
 
 def collect_round(
-    model: LanguageModel, task: Task, config: TrainConfig, step: int, first: int, number: int
+    model: LanguageModel,
+    sampler: Sampler,
+    task: Task,
+    config: TrainConfig,
+    step: int,
+    first: int,
+    number: int,
 ) -> Experience:
     """The responses to `rollout.prompts` problems: round `number` of those that start at `first`."""
     settings = config.rollout
     names = range(number * settings.prompts, (number + 1) * settings.prompts)
     problems = [task.train(first + i) for i in names]
     started = time.perf_counter()
-    rollout = sample(
-        model,
-        [model.encode(problem.prompt) for problem in problems],
-        samples=settings.samples,
-        temperature=settings.temperature,
-        max_new_tokens=settings.max_new_tokens,
-        generator=stream(config.seed, f"sampling {number}" if number else "sampling", step),
-        rows=settings.rows,
-    )
-    sampled = time.perf_counter()
-    rewards = score(model, task, problems, rollout)
+    with Scorer(model, task, problems, settings.samples) as scorer:
+        rollout = sampler.sample(
+            [model.encode(problem.prompt) for problem in problems],
+            samples=settings.samples,
+            temperature=settings.temperature,
+            max_new_tokens=settings.max_new_tokens,
+            generator=stream(config.seed, f"sampling {number}" if number else "sampling", step),
+            on_part=scorer.add,
+        )
+        sampled = time.perf_counter()
+        rewards = scorer.rewards(rollout)
     seconds = {
         "time/rollout_s": sampled - started,
         "time/verify_s": time.perf_counter() - sampled,
@@ -163,16 +177,6 @@ def join_rollouts(parts: Sequence[Rollout]) -> Rollout:
             ]
         columns[name] = torch.cat(values)
     return Rollout(**columns)
-
-
-def score(model: LanguageModel, task: Task, problems: list[Problem], rollout: Rollout) -> Tensor:
-    """Rewards (B,) of the responses to the problems, side by side; NaN where unjudgeable."""
-    samples = len(rollout.tokens) // len(problems)
-    asked = [problem for problem in problems for _ in range(samples)]
-    rows = zip(rollout.tokens, rollout.mask, strict=True)
-    texts = [model.decode(tokens[mask].tolist()) for tokens, mask in rows]
-    scores = [verdict.score for verdict in task.verify(asked, texts)]
-    return torch.tensor([float("nan") if s is None else s for s in scores])
 
 
 def scored_tokens(

@@ -8,7 +8,7 @@ from isentrope.objective.token_stats import TokenStats, token_stats, token_stats
 from isentrope.training.model import LanguageModel
 from isentrope.training.sampler import Rollout
 
-__all__ = ["response_logits", "response_logprob", "response_stats"]
+__all__ = ["response_logits", "response_logprob", "response_numbers", "response_stats"]
 
 
 def response_stats(model: LanguageModel, rollout: Rollout, temperature: float) -> TokenStats:
@@ -69,14 +69,23 @@ def response_logits(model: LanguageModel, rollout: Rollout) -> Tensor:
     return model.logits(tokens, attention, last=rollout.tokens.shape[1] + 1)[:, :-1]
 
 
-@torch.no_grad()
 def response_logprob(
     model: LanguageModel, rollout: Rollout, temperature: float, size: int
 ) -> Tensor:
     """Log-probability (B, T) of each response token, `size` responses at a time; on the CPU."""
-    logprob = torch.zeros_like(rollout.logprob)
+    return response_numbers(model, rollout, temperature, size)[0]
+
+
+@torch.no_grad()
+def response_numbers(
+    model: LanguageModel, rollout: Rollout, temperature: float, size: int
+) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy (B, T) of each response token, both at that temperature,
+    `size` responses at a time; on the CPU."""
+    logprob, entropy = (torch.zeros(rollout.mask.shape) for _ in range(2))
     for start in range(0, len(logprob), size):
         part = rollout.rows(slice(start, start + size)).trimmed()
         stats = response_stats(model, part, temperature)
-        logprob[start : start + size, : part.tokens.shape[1]] = stats.logprob.cpu()
-    return logprob
+        place = slice(start, start + size), slice(part.tokens.shape[1])
+        logprob[place], entropy[place] = stats.logprob.cpu(), stats.entropy.cpu()
+    return logprob, entropy

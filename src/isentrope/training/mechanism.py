@@ -1,4 +1,5 @@
-"""The entropy mechanism, measured on a rollout: covariance of whole responses, by difficulty."""
+"""The entropy mechanism, measured on a rollout: covariance of whole responses, by difficulty of
+the problem, and of tokens, by their class."""
 
 import torch
 from torch import Tensor
@@ -7,14 +8,16 @@ from isentrope.config import TrainConfig
 from isentrope.errors import DataError
 from isentrope.objective.advantages import group_means
 from isentrope.objective.covariance import sequence_covariance, token_covariance
+from isentrope.objective.masking import masked_mean
 from isentrope.tasks.registry import make_task
 from isentrope.training.experience import collect, keep
-from isentrope.training.model import load_model
+from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.objective import make_objective
 from isentrope.training.sampler import Rollout
+from isentrope.training.token_class import CLASSES, token_classes
 from isentrope.training.update import covariance_metrics
 
-__all__ = ["DIFFICULTIES", "mechanism_metrics", "probe"]
+__all__ = ["DIFFICULTIES", "class_metrics", "mechanism_metrics", "probe"]
 
 DIFFICULTIES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
 """Bounds of the accuracy of a problem's responses; the middle one excludes them."""
@@ -44,6 +47,7 @@ def probe(config: TrainConfig) -> dict[str, float]:
         **experience.metrics(),
         "groups/used": kept.group_count,
         **covariance_metrics(covariance, rollout.mask),
+        **class_metrics(model, rollout, covariance),
         **counts,
         **mechanism_metrics(rollout, advantage, kept.rewards, groups),
     }
@@ -72,6 +76,20 @@ def mechanism_metrics(
             metrics[f"covariance/{name}_{difficulty}"] = weighted_mean(
                 covariance[rows], weight[rows]
             )
+    return metrics
+
+
+def class_metrics(model: LanguageModel, rollout: Rollout, covariance: Tensor) -> dict[str, float]:
+    """The mean covariance of the tokens of each class, and the share of tokens that are of it.
+
+    Share times mean, summed over the classes, is the mean covariance of all tokens.
+    """
+    classes = token_classes(model, rollout.tokens)
+    metrics = {}
+    for number, name in enumerate(CLASSES):
+        of_class = rollout.mask & (classes == number)
+        metrics[f"covariance/class_{name}"] = masked_mean(covariance, of_class).item()
+        metrics[f"tokens/class_{name}"] = masked_mean(of_class.float(), rollout.mask).item()
     return metrics
 
 

@@ -2,9 +2,9 @@
 
 import inspect
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ from isentrope.config import ModelConfig
 from isentrope.errors import ConfigError, require
 from isentrope.models import builtin_path
 from isentrope.training.cache import GroupCache, grouped_attention
+from isentrope.training.memory import RowLimit
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 __all__ = ["Head", "LanguageModel", "language_model", "load_model", "pick_device"]
 
@@ -58,6 +62,12 @@ class LanguageModel:
     """Whether prompts go through the chat template."""
     system: str | None = None
     """System prompt of the chat."""
+    adapters: "PeftModel | None" = None
+    """The network seen with its adapters, where it has some: see `lora`."""
+    sampling_rows: RowLimit = field(default_factory=RowLimit)
+    """Responses at once that memory holds in sampling."""
+    training_rows: RowLimit = field(default_factory=RowLimit)
+    """Responses at once that memory holds in a forward and backward pass."""
 
     @property
     def device(self) -> torch.device:
@@ -226,6 +236,11 @@ def locate(path: str) -> tuple[str, dict[str, str]]:
     if file.suffix == ".gguf":
         require("gguf", "demo-lm")
         return str(file.parent), {"gguf_file": file.name}
+    if (file / "adapter_config.json").is_file():
+        raise ConfigError(
+            f"model.path is {path!r}, which holds adapters alone; give the folder `merged` of the "
+            "run's last checkpoint, or the model they belong to"
+        )
     return str(file), {}
 
 

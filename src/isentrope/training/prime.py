@@ -41,8 +41,10 @@ class ImplicitRewardModel:
         `reference` holds the log-probs (B, T) of the start policy.
         """
         temperature = self.config.rollout.temperature
-        size = self.config.optimizer.micro_batch_size
-        logprob = response_logprob(self.model, rollout, temperature, size)
+        size = min(self.config.optimizer.micro_batch_size, len(outcome))
+        logprob = self.model.training_rows.fit(
+            lambda size: response_logprob(self.model, rollout, temperature, size), size
+        )
         rewards = self.config.prime.beta * torch.where(rollout.mask, logprob - reference, 0.0)
         metrics = outcome_metrics(rewards.sum(-1), outcome, groups)
         order = torch.randperm(len(outcome), generator=stream(self.config.seed, "prime", step))
@@ -52,9 +54,21 @@ class ImplicitRewardModel:
 
     def learn(self, rollout: Rollout, reference: Tensor, outcome: Tensor) -> float:
         """One update; returns the mean cross-entropy before it, in nats a response."""
+        size = min(self.config.optimizer.micro_batch_size, len(outcome))
+        total = self.model.training_rows.fit(
+            lambda size: self.add_up(rollout, reference, outcome, size), size
+        )
+        parameters = list(self.model.network.parameters())
+        torch.nn.utils.clip_grad_norm_(parameters, self.config.prime.gradient_clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total
+
+    def add_up(self, rollout: Rollout, reference: Tensor, outcome: Tensor, size: int) -> float:
+        """Adds up the gradient over micro-batches of that size; returns the mean cross-entropy."""
         settings, device = self.config.prime, self.model.device
+        self.optimizer.zero_grad(set_to_none=True)  # what a call that ran out of memory left
         total = 0.0
-        size = self.config.optimizer.micro_batch_size
         for start in range(0, len(outcome), size):
             rows = slice(start, start + size)
             part = rollout.rows(rows).trimmed()
@@ -66,10 +80,6 @@ class ImplicitRewardModel:
             loss = binary_cross_entropy_with_logits(score, target, reduction="sum") / len(outcome)
             loss.backward()
             total += loss.item()
-        parameters = list(self.model.network.parameters())
-        torch.nn.utils.clip_grad_norm_(parameters, settings.gradient_clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
         return total
 
     def state(self) -> dict[str, object]:

@@ -6,6 +6,7 @@
     evaluations.jsonl   one object an evaluation
     samples/            scored completions
     checkpoints/        what the run can be resumed from
+    tracker_id, ...     what a tracker keeps there
 
 Lines are appended whole: a run that is killed, or meets a full disk, leaves no torn line behind
 that a resumed run would not remove.
@@ -27,6 +28,7 @@ import torch
 
 from isentrope.config import TrainConfig, differences, dump_toml, load_config
 from isentrope.errors import ConfigError
+from isentrope.training.tracker import Tracking
 
 __all__ = ["RunFolder"]
 
@@ -40,6 +42,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.tracking: Tracking | None = None
 
     @classmethod
     def open(cls, path: Path, config: TrainConfig, *, resume: bool) -> "RunFolder":
@@ -65,8 +68,8 @@ class RunFolder:
             )
         return cls(path)
 
-    def begin(self, config: TrainConfig, step: int) -> None:
-        """Makes the folder ready for the lines of this step and later ones."""
+    def begin(self, config: TrainConfig, step: int, tracking: Tracking | None = None) -> None:
+        """Makes the folder, and a tracker, ready for the lines of this step and later ones."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         (self.path / "samples").mkdir(exist_ok=True)
         write_whole(self.path / "config.toml", dump_toml(config))
@@ -75,6 +78,9 @@ class RunFolder:
             file = self.path / name
             if file.exists():
                 keep_lines(file, lambda row: row["step"] < step)
+        if tracking:
+            tracking.start(self.path, step)
+            self.tracking = tracking
 
     def logged_steps(self) -> list[dict[str, float | None]]:
         """The lines of metrics.jsonl."""
@@ -90,10 +96,14 @@ class RunFolder:
     def log_step(self, row: Row) -> None:
         """Appends one line to metrics.jsonl."""
         append_line(self.path / "metrics.jsonl", row)
+        if self.tracking:
+            self.tracking.step(row)
 
     def log_evaluation(self, row: Row) -> None:
         """Appends one line to evaluations.jsonl."""
         append_line(self.path / "evaluations.jsonl", row)
+        if self.tracking:
+            self.tracking.evaluation(row)
 
     def save_samples(self, step: int, rows: Sequence[Row]) -> None:
         """Writes samples/step-NNNNNN.jsonl, whole."""

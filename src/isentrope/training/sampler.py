@@ -5,17 +5,19 @@ Every row has random numbers of its own, so the responses do not depend on how m
 sampled at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from isentrope.objective.masking import response_mask
 from isentrope.objective.token_stats import token_stats
+from isentrope.training.filtering import WHOLE, Filter, filtered
 from isentrope.training.model import LanguageModel
 
-__all__ = ["Rollout", "sample"]
+__all__ = ["OnPart", "Rollout", "ignored", "sample"]
 
 COMPACT_BELOW = 0.75
 """Ended rows are dropped when fewer than this share is alive: dropping copies the cache."""
@@ -25,7 +27,7 @@ COMPACT_BELOW = 0.75
 class Rollout:
     """Responses, right-padded, to left-padded prompts; all on the CPU.
 
-    `logprob` is at the sampling temperature, `entropy` (nats, full vocabulary) at temperature 1.
+    Log-probs are at the sampling temperature, `entropy` (nats, full vocabulary) at temperature 1.
     """
 
     prompts: Tensor
@@ -37,7 +39,10 @@ class Rollout:
     mask: Tensor
     """(B, T) True up to and including the first end-of-sequence token."""
     logprob: Tensor
-    """(B, T)"""
+    """(B, T) under the policy before the update: by the trainer's own forward pass where there was
+    one, else the sampler's. Ratios and covariances are of these."""
+    sampler_logprob: Tensor
+    """(B, T) under the distribution that each token was drawn from."""
     entropy: Tensor
     """(B, T)"""
     truncated: Tensor
@@ -52,13 +57,23 @@ class Rollout:
         start = int(self.prompt_mask.any(0).int().argmax())
         stop = int(self.mask.any(0).sum())
         cut = {"prompts": slice(start, None), "prompt_mask": slice(start, None)}
-        cut |= dict.fromkeys(("tokens", "mask", "logprob", "entropy"), slice(stop))
+        cut |= dict.fromkeys(
+            ("tokens", "mask", "logprob", "sampler_logprob", "entropy"), slice(stop)
+        )
         return Rollout(
             **{
                 name: getattr(self, name)[:, cut[name]] if name in cut else getattr(self, name)
                 for name in Rollout.__slots__
             }
         )
+
+
+OnPart = Callable[[Rollout], object]
+"""Is told of a part of a rollout when it is sampled."""
+
+
+def ignored(part: Rollout) -> None:
+    """The `OnPart` that does nothing."""
 
 
 @torch.no_grad()
@@ -71,36 +86,59 @@ def sample(
     max_new_tokens: int,
     generator: torch.Generator,
     rows: int = 1024,
+    keep: Filter = WHOLE,
+    on_part: OnPart = ignored,
 ) -> Rollout:
     """`samples` responses to each prompt, the responses of one prompt side by side.
 
-    At most `rows` responses (but at least one group) are in the batch at once.
+    With a filter, log-probs are of the filtered distribution, entropy is of the whole one.
+    At most `rows` responses (but at least one group) are in the batch at once, and fewer where
+    memory does not hold them. `on_part` is told of each batch, in order, when it is done.
     """
     padded, prompt_mask = pad_left(prompts, model.pad_id)
-    draws = torch.rand(len(prompts) * samples, max_new_tokens, generator=generator)
-    groups = max(1, rows // samples)
-    parts = [
-        sample_batch(
-            model,
-            padded[i : i + groups],
-            prompt_mask[i : i + groups],
-            draws[i * samples : (i + groups) * samples],
-            samples,
-            temperature,
-        )
-        for i in range(0, len(prompts), groups)
-    ]
-    tokens, logprob, entropy = (torch.cat([part[i] for part in parts]) for i in range(3))
-    mask = response_mask(tokens, model.eos_ids.cpu())
+    draws = torch.rand(len(prompts), samples, max_new_tokens, generator=generator)
+
+    def groups_from(first: int, rows: int) -> Rollout:
+        """The responses of as many groups, from this one on, as there are rows for."""
+        some = slice(first, first + max(1, rows // samples))
+        return sample_groups(model, padded[some], prompt_mask[some], draws[some], temperature, keep)
+
+    parts: list[Rollout] = []
+    first = 0
+    while first < len(prompts):
+        work, wanted = partial(groups_from, first), min(rows, (len(prompts) - first) * samples)
+        part = model.sampling_rows.fit(work, max(samples, wanted), least=samples)
+        on_part(part)
+        parts.append(part)
+        first += len(part.tokens) // samples
+    columns = ([getattr(part, name) for part in parts] for name in Rollout.__slots__)
+    return Rollout(*map(torch.cat, columns)).trimmed()
+
+
+def sample_groups(
+    model: LanguageModel,
+    prompts: Tensor,
+    prompt_mask: Tensor,
+    draws: Tensor,
+    temperature: float,
+    keep: Filter,
+) -> Rollout:
+    """The responses to a batch of prompts, with the random numbers `draws` (prompts, samples, T)."""
+    samples = draws.shape[1]
+    tokens, logprob, entropy = sample_batch(
+        model, prompts, prompt_mask, draws.flatten(0, 1), samples, temperature, keep
+    )
+    ends = model.eos_ids.cpu()
     return Rollout(
-        prompts=padded.repeat_interleave(samples, 0),
+        prompts=prompts.repeat_interleave(samples, 0),
         prompt_mask=prompt_mask.repeat_interleave(samples, 0),
         tokens=tokens,
-        mask=mask,
+        mask=response_mask(tokens, ends),
         logprob=logprob,
+        sampler_logprob=logprob,
         entropy=entropy,
-        truncated=~torch.isin(tokens, model.eos_ids.cpu()).any(-1),
-    ).trimmed()
+        truncated=~torch.isin(tokens, ends).any(-1),
+    )
 
 
 def sample_batch(
@@ -110,6 +148,7 @@ def sample_batch(
     draws: Tensor,
     samples: int,
     temperature: float,
+    keep: Filter = WHOLE,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens, log-probs and entropies (rows, T) of the responses to a batch of prompts."""
     device = model.device
@@ -125,7 +164,7 @@ def sample_batch(
     alive = torch.arange(count)  # the rows still in the batch
     running = torch.ones(count, dtype=torch.bool)  # of these, the ones that have not ended
     for t in range(length):
-        chosen, stats = draw(logits[:, -1], draws[alive, t].to(device), temperature)
+        chosen, stats = draw(logits[:, -1], draws[alive, t].to(device), temperature, keep)
         tokens[alive[running], t] = chosen.cpu()[running]
         logprob[alive, t], entropy[alive, t] = stats[0].cpu(), stats[1].cpu()
         running = running & ~torch.isin(chosen, model.eos_ids).cpu()
@@ -141,16 +180,21 @@ def sample_batch(
     return tokens, logprob, entropy
 
 
-def draw(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, list[Tensor]]:
+def draw(
+    logits: Tensor, uniform: Tensor, temperature: float, keep: Filter = WHOLE
+) -> tuple[Tensor, list[Tensor]]:
     """Next tokens (rows,) by inversion of the cumulative distribution, and their statistics."""
-    scaled = logits.float() / temperature
+    scaled = filtered(logits.float() / temperature, keep)
     cumulative = scaled.softmax(-1).cumsum(-1)
     total = cumulative[:, -1:]
     point = torch.minimum(uniform[:, None] * total, torch.nextafter(total, total.new_zeros(())))
     chosen = torch.searchsorted(cumulative, point, right=True).squeeze(-1)
     stats = token_stats(logits, chosen, temperature=temperature)
     entropy = stats.entropy if temperature == 1 else token_stats(logits, chosen).entropy
-    return chosen, [stats.logprob, entropy]
+    if keep == WHOLE:
+        return chosen, [stats.logprob, entropy]
+    logprob = scaled.log_softmax(-1).gather(-1, chosen[:, None]).squeeze(-1)
+    return chosen, [logprob, entropy]
 
 
 def pad_left(sequences: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:

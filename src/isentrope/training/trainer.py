@@ -1,7 +1,9 @@
 """The training loop of the local engine: one process, one device."""
 
 import time
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,13 +23,17 @@ from isentrope.training.display import Display
 from isentrope.training.evaluate import evaluate, held_out
 from isentrope.training.experience import Experience, collect, keep, scored_tokens
 from isentrope.training.interruption import Interruption
-from isentrope.training.mechanism import mechanism_metrics
-from isentrope.training.model import load_model
+from isentrope.training.lora import add_adapters, load_adapters, save_merged
+from isentrope.training.mechanism import class_metrics, mechanism_metrics
+from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.objective import Objective, make_objective
+from isentrope.training.optimizer import make_optimizer
 from isentrope.training.prime import make_reward_model
 from isentrope.training.probe import EntropyProbe
 from isentrope.training.progress import Progress
 from isentrope.training.run_dir import RunFolder
+from isentrope.training.samplers import check_sampler, make_sampler
+from isentrope.training.tracker import Tracking
 from isentrope.training.update import Learner
 
 __all__ = ["train"]
@@ -44,15 +50,17 @@ def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> 
     if config.threads:
         torch.set_num_threads(config.threads)
     objective = make_objective(config.objective)
+    check_sampler(config)
     task = make_task(config.task.name, seed=config.seed, options=config.task.options)
     start = Progress(config, make_controller(config))
     held_out(task, config.evaluation.problems)  # too few: say so now, not after hours
+    tracking = Tracking(config, display.note)
     folder = RunFolder.open(out, config, resume=resume)
     first, learner = prepare(config, objective, folder)
-    folder.begin(config, first)
+    folder.begin(config, first, tracking)
     progress = start.after_all(folder.logged_steps())
     display.start(config, out, first)
-    with Interruption() as interruption:
+    with closing(tracking), Interruption() as interruption:
         for step in range(first, config.steps):
             if step % config.evaluation.every == 0:
                 display.evaluation(evaluate_step(learner, task, folder, step))
@@ -65,7 +73,7 @@ def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> 
                 save(learner, folder, done)
             if interruption.requested:
                 return done
-    display.evaluation(evaluate_step(learner, task, folder, config.steps))
+        display.evaluation(evaluate_step(learner, task, folder, config.steps))
     return config.steps
 
 
@@ -75,10 +83,11 @@ def train_step(
     """One rollout and its updates; logs and returns the metrics."""
     config = learner.config
     started = time.perf_counter()
-    experience = collect(learner.model, task, config, step, progress.problem)
+    experience = collect(learner.model, task, config, step, progress.problem, learner.sampler)
     kept = keep(experience, config)
     metrics = {"step": step, **experience.metrics(), "groups/used": kept.group_count}
     metrics |= sampling_metrics(experience, config)
+    metrics |= learner.model.sampling_rows.metric("sampling_rows", config.rollout.rows)
     learner = replace(learner, control=progress.control(metrics))
     metrics |= control_metrics(learner)
     probe = EntropyProbe(
@@ -86,13 +95,17 @@ def train_step(
     )
     updating = time.perf_counter()
     if kept.group_count:
+        kept = replace(kept, rollout=learner.rescored(kept.rollout))
         advantage, credited = credit(learner, kept, step)
         result, covariance, selected = learner.update(kept.rollout, advantage, kept.groups, step)
         metrics |= {**credited, **result}
         metrics |= mechanism_metrics(kept.rollout, advantage, kept.rewards, kept.groups)
+        metrics |= class_metrics(learner.model, kept.rollout, covariance)
         if step % config.save_samples_every == 0:
             rows = scored_tokens(learner.model, kept, advantage, covariance, selected)
             folder.save_samples(step, [{"step": step, **row} for row in rows])
+        if learner.sampler is not None:
+            learner.sampler.refresh()
     updated = time.perf_counter()
     metrics |= probe.compare()
     metrics |= experience.seconds
@@ -129,7 +142,7 @@ def evaluate_step(
 ) -> dict[str, float | str]:
     """Measures reward and entropy of the weights as they stand; logs and returns the row."""
     started = time.perf_counter()
-    row = evaluate(learner.model, task, learner.config, step)
+    row = evaluate(learner.model, task, learner.config, step, learner.sampler)
     row["time/evaluate_s"] = time.perf_counter() - started
     folder.log_evaluation(row)
     return row
@@ -138,15 +151,8 @@ def evaluate_step(
 def prepare(config: TrainConfig, objective: Objective, folder: RunFolder) -> tuple[int, Learner]:
     """The step to start at, and the model with its optimizer as they were there."""
     step, checkpoint = latest_checkpoint(folder.checkpoints)
-    source = replace(config.model, path=str(checkpoint)) if checkpoint else config.model
-    model = load_model(source)
-    settings = config.optimizer
-    optimizer = torch.optim.AdamW(
-        model.network.parameters(),
-        lr=settings.learning_rate,
-        betas=(settings.beta1, settings.beta2),
-        weight_decay=settings.weight_decay,
-    )
+    model = load_policy(config, checkpoint)
+    optimizer = make_optimizer(model, config.optimizer)
     if checkpoint:
         load_optimizer(optimizer, checkpoint)
     prime = config.objective.advantage == "prime"
@@ -154,18 +160,41 @@ def prepare(config: TrainConfig, objective: Objective, folder: RunFolder) -> tup
     if reward_model and checkpoint:
         reward_model.restore(load_extra(checkpoint, REWARD_MODEL))
     needed = prime or config.objective.reference_kl_coefficient
-    reference = load_model(config.model) if needed else None
-    return step, Learner(config, objective, model, reference, optimizer, reward_model=reward_model)
+    reference = None
+    if needed:
+        reference = model if model.adapters is not None else load_model(config.model)
+    return step, Learner(
+        config,
+        objective,
+        model,
+        reference,
+        optimizer,
+        reward_model=reward_model,
+        sampler=make_sampler(config, model),
+    )
+
+
+def load_policy(config: TrainConfig, checkpoint: Path | None) -> LanguageModel:
+    """The model to train, as it starts or as it is in the checkpoint."""
+    if not config.model.lora_rank:
+        source = replace(config.model, path=str(checkpoint)) if checkpoint else config.model
+        return load_model(source)
+    model = add_adapters(load_model(config.model), config.model, config.seed)
+    if checkpoint:
+        load_adapters(model, checkpoint)
+    return model
 
 
 def save(learner: Learner, folder: RunFolder, done: int) -> None:
-    """Writes a checkpoint of the state after `done` steps."""
-    reward_model = learner.reward_model
+    """Writes a checkpoint of the state after `done` steps; the last one has no need of adapters."""
+    config, reward_model = learner.config, learner.reward_model
+    merge = learner.model.adapters is not None and done == config.steps
     save_checkpoint(
         folder.checkpoints,
         done,
         learner.model,
         learner.optimizer,
-        learner.config.checkpoint.keep,
+        config.checkpoint.keep,
         {REWARD_MODEL: reward_model.state()} if reward_model else None,
+        partial(save_merged, config.model) if merge else None,
     )

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,11 +13,14 @@ from isentrope.objective.control import Control
 from isentrope.objective.covariance import token_covariance, top_means
 from isentrope.objective.losses import entropy_bonus, kl_estimate, log_ratio, reference_kl
 from isentrope.objective.masking import loss_denominator, masked_mean, masked_sum, reduce_loss
+from isentrope.objective.mismatch import importance_weight, mismatch_metrics
 from isentrope.training.forward import response_logprob, response_stats
+from isentrope.training.lora import start_policy
 from isentrope.training.model import LanguageModel
 from isentrope.training.objective import Objective
 from isentrope.training.prime import ImplicitRewardModel
 from isentrope.training.sampler import Rollout
+from isentrope.training.samplers import Sampler
 from isentrope.training.streams import stream
 
 __all__ = ["TOP_FRACTIONS", "Learner", "MiniBatch", "covariance_metrics", "learning_rate"]
@@ -53,12 +56,14 @@ class Learner:
     objective: Objective
     model: LanguageModel
     reference: LanguageModel | None
-    """The start policy, for a reference KL."""
+    """For a reference KL: the start policy, or the model itself if it has adapters."""
     optimizer: torch.optim.Optimizer
     control: Control | None = None
     """What an entropy controller says of this step; None: as configured."""
     reward_model: ImplicitRewardModel | None = None
     """PRIME's."""
+    sampler: Sampler | None = None
+    """None: the model samples by itself."""
 
     @property
     def entropy_coefficient(self) -> float:
@@ -75,6 +80,7 @@ class Learner:
         selected = torch.zeros_like(rollout.mask)
         sums: dict[str, float] = defaultdict(float)
         norms: list[float] = []
+        mismatch: dict[str, float] = {}
         order = stream(self.config.seed, "order", step)
         set_learning_rate(self.optimizer, learning_rate(self.config, step))
         # transformers recomputes activations in training mode only.
@@ -83,7 +89,10 @@ class Learner:
             draws = stream(self.config.seed, f"selection {number}", step)
             batch = self.prepare(rollout.rows(rows), advantage[rows], draws)
             # The first mini-batch is on policy: its ratio is 1, not 1 plus rounding.
-            selected[rows] = self.accumulate(batch, sums, draws, on_policy=number == 0)
+            selected[rows], logprob = self.accumulate(batch, sums, draws, on_policy=number == 0)
+            if number == 0:
+                drawn = batch.rollout
+                mismatch = mismatch_metrics(logprob, drawn.sampler_logprob, drawn.mask)
             covariance[rows] = batch.covariance
             norms.append(self.apply())
         self.model.network.eval()
@@ -91,15 +100,30 @@ class Learner:
         metrics = {name: total / tokens for name, total in sums.items()}
         metrics["grad_norm"] = sum(norms) / len(norms)
         metrics["learning_rate"] = learning_rate(self.config, step)
-        metrics |= selection_metrics(covariance, selected, rollout.mask)
+        metrics |= {**mismatch, **selection_metrics(covariance, selected, rollout.mask)}
+        size = self.config.optimizer.micro_batch_size
+        metrics |= self.model.training_rows.metric("micro_batch_size", size)
         return metrics, covariance, selected
+
+    def rescored(self, rollout: Rollout) -> Rollout:
+        """The rollout with the trainer's own log-probs, where the objective weighs them against
+        the sampler's and the sampler has not had them computed."""
+        if self.config.objective.importance_cap is None or self.config.rollout.sampler == "vllm":
+            return rollout
+        return replace(rollout, logprob=self.current_logprob(rollout))
+
+    def current_logprob(self, rollout: Rollout) -> Tensor:
+        """Log-probs (B, T) of the policy as it is."""
+        temperature, size = self.config.rollout.temperature, self.micro_batch_size(rollout)
+        return self.model.training_rows.fit(
+            lambda size: response_logprob(self.model, rollout, temperature, size), size
+        )
 
     def prepare(self, rollout: Rollout, advantage: Tensor, draws: torch.Generator) -> MiniBatch:
         """The mini-batch with its covariance and selection, both over all of its tokens."""
         logprob, mask = rollout.logprob, rollout.mask
         if self.config.objective.covariance_policy == "current":
-            size = self.config.optimizer.micro_batch_size
-            logprob = response_logprob(self.model, rollout, self.config.rollout.temperature, size)
+            logprob = self.current_logprob(rollout)
         advantage = self.objective.shape(advantage, mask, rollout.entropy, logprob)
         covariance = token_covariance(logprob, advantage, mask)
         budget = self.control.budget if self.control else None
@@ -113,21 +137,54 @@ class Learner:
         draws: torch.Generator,
         *,
         on_policy: bool,
-    ) -> Tensor:
-        """Adds up the gradient over micro-batches; returns the tokens selected, (B, T)."""
+    ) -> tuple[Tensor, Tensor]:
+        """Adds up the gradient over micro-batches; returns the tokens selected and the
+        log-probs, both (B, T).
+
+        Where a micro-batch does not fit in memory, the mini-batch is begun anew with half its
+        size. The gradient that a failed backward pass has left is dropped with the rest: that
+        costs the time of the micro-batches before it, and no memory.
+        """
+        before, state = dict(sums), draws.get_state()
+
+        def from_the_start(size: int) -> tuple[Tensor, Tensor]:
+            self.optimizer.zero_grad(set_to_none=True)
+            sums.clear()
+            sums.update(before)
+            draws.set_state(state)
+            return self.add_up(batch, size, sums, draws, on_policy=on_policy)
+
+        size = self.micro_batch_size(batch.rollout)
+        return self.model.training_rows.fit(from_the_start, size)
+
+    def micro_batch_size(self, rollout: Rollout) -> int:
+        """The configured one, or the size of the rollout where that is less."""
+        return min(self.config.optimizer.micro_batch_size, len(rollout.tokens))
+
+    def add_up(
+        self,
+        batch: MiniBatch,
+        size: int,
+        sums: dict[str, float],
+        draws: torch.Generator,
+        *,
+        on_policy: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """The same with micro-batches of that size."""
         settings = self.config.objective
         denominator = loss_denominator(
             batch.rollout.mask, settings.reducer, self.config.rollout.max_new_tokens
         ).to(self.model.device)
-        selected = batch.selected.clone()
+        selected, logprob = batch.selected.clone(), torch.zeros(batch.selected.shape)
         start = 0
-        for part in batch.micro_batches(self.config.optimizer.micro_batch_size):
-            loss, chosen = self.token_loss(part, sums, draws, on_policy=on_policy)
+        for part in batch.micro_batches(size):
+            loss, chosen, current = self.token_loss(part, sums, draws, on_policy=on_policy)
             mask = part.rollout.mask.to(loss.device)
             reduce_loss(loss, mask, settings.reducer, denominator).backward()
-            selected[start : start + len(mask), : mask.shape[1]] = chosen.cpu()
+            place = slice(start, start + len(mask)), slice(mask.shape[1])
+            selected[place], logprob[place] = chosen.cpu(), current.cpu()
             start += len(mask)
-        return selected
+        return selected, logprob
 
     def token_loss(
         self,
@@ -136,8 +193,9 @@ class Learner:
         draws: torch.Generator,
         *,
         on_policy: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """Loss of each token of a micro-batch, with gradient, and the tokens selected, (B, T)."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss of each token of a micro-batch, with gradient, the tokens selected, and the
+        log-probs without gradient, (B, T)."""
         settings, device = self.config.objective, self.model.device
         rollout, advantage = part.rollout, part.advantage.to(device)
         mask, selected = rollout.mask.to(device), part.selected.to(device)
@@ -147,6 +205,11 @@ class Learner:
         (loss, metrics), selected = self.objective.token_loss(
             stats.logprob, old, advantage, mask, selected, draws
         )
+        if settings.importance_cap is not None:
+            drawn = rollout.sampler_logprob.to(device)
+            weight, cut = importance_weight(behaviour, drawn, mask, settings.importance_cap)
+            loss = loss * weight
+            metrics = {**metrics, "mismatch/weight_mean": weight, "mismatch/weight_cut": cut}
         metrics = {**metrics, "loss/policy": loss}
         metrics["kl/behaviour"] = kl_estimate(log_ratio(stats.logprob, behaviour, mask), "k3")
         if self.entropy_coefficient:
@@ -157,13 +220,13 @@ class Learner:
             metrics["kl/reference"] = kl
         for name, values in metrics.items():
             sums[name] += masked_sum(values.detach(), mask).item()
-        return loss, selected
+        return loss, selected, stats.logprob.detach()
 
     def reference_kl(self, rollout: Rollout, logprob: Tensor, mask: Tensor) -> Tensor:
         """Estimate (B, T) of KL(policy || start policy)."""
         assert self.reference is not None
-        with torch.no_grad():
-            start = response_stats(self.reference, rollout, self.config.rollout.temperature)
+        with start_policy(self.reference) as reference:
+            start = response_stats(reference, rollout, self.config.rollout.temperature)
         estimator = self.config.objective.reference_kl_estimator
         return reference_kl(logprob, start.logprob, mask, estimator)
 
