@@ -39,6 +39,6 @@ format: .venv/.installed-dev
 	touch $@
 
 clean:
-	rm -rf .venv .venv-trl .venv-verl
+	rm -rf .venv .venv-trl .venv-verl .venv-vllm
 
 include engines.mk

@@ -5,11 +5,12 @@ whole vocabulary it cannot give: one forward pass of the trained model does, and
 trainer's own log-probabilities, from which the ratios of the loss start.
 """
 
-import copy
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -151,9 +152,7 @@ def start_vllm(config: TrainConfig, model: LanguageModel) -> VllmSampler:
     """An engine for the model, with its weights."""
     vllm, settings = import_vllm(), config.vllm
     with tempfile.TemporaryDirectory() as folder:
-        architecture = copy.deepcopy(model.network.config)
-        architecture.architectures = [type(model.network).__name__]
-        architecture.save_pretrained(folder)
+        Path(folder, "config.json").write_text(json.dumps(architecture(model)), encoding="utf-8")
         try:
             engine = vllm.LLM(
                 folder,
@@ -176,6 +175,13 @@ def start_vllm(config: TrainConfig, model: LanguageModel) -> VllmSampler:
     sampler = VllmSampler(model, engine, config.optimizer.micro_batch_size)
     sampler.refresh()
     return sampler
+
+
+def architecture(model: LanguageModel) -> dict[str, object]:
+    """The model's config.json; its weights are plain, whatever file they were read from."""
+    table = json.loads(model.network.config.to_json_string(use_diff=False))
+    table.pop("quantization_config", None)
+    return {**table, "architectures": [type(model.network).__name__]}
 
 
 @torch.no_grad()
