@@ -38,8 +38,8 @@ class ModelConfig:
 
     path: str = "builtin:countdown"
     """A Hugging Face id, a folder, a .gguf file, or builtin:NAME."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the weights."""
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Type of the weights; auto: as they are stored."""
     device: str = "auto"
     """cpu, cuda, or auto: cuda where there is one."""
     prompt: Literal["plain", "chat"] = "plain"

@@ -50,7 +50,7 @@ def record(folder: Path, data: str, scores: list[float]) -> None:
 def test_table_summary_and_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(generation, "TransformersGenerator", no_model)
+    monkeypatch.setattr(generation, "load_generator", no_model)
     data = tmp_path / "data" / "exam.jsonl"
     data.parent.mkdir()
     rows = [{"problem": f"p{n}", "answer": str(n)} for n in range(4)]

@@ -17,7 +17,7 @@ def random(*shape: int) -> torch.Tensor:
 def test_appending_a_token_copies_no_other() -> None:
     layer = GroupLayer()
     layer.update(random(2, 1, 5, 4), random(2, 1, 5, 4))
-    layer.share(3)
+    layer.share(6)
     assert layer.get_seq_length() == 5
     given = [random(6, 1, 1, 4) + step for step in range(ROOM + 2)]
     found = [layer.update(states, -states) for states in given]
@@ -26,7 +26,7 @@ def test_appending_a_token_copies_no_other() -> None:
     assert torch.equal(values, -torch.cat(given, -2))
     places = {keys.data_ptr() for keys, _ in found}
     assert len(places) == 2  # the first room, and the larger one
-    layer.select(torch.tensor([1, 5]), None)
+    layer.select(torch.tensor([1, 5]))
     kept, _ = layer.update(given[0][:2], given[0][:2])
     assert torch.equal(kept, torch.cat([keys[[1, 5]], given[0][:2]], -2))
     assert layer.get_seq_length() == 5 + ROOM + 3
@@ -64,7 +64,7 @@ def test_a_prompt_without_responses_leaves() -> None:
     for layer in cache.layers:
         assert isinstance(layer, GroupLayer)
         layer.update(random(2, 2, 2, 32), random(2, 2, 2, 32))
-    cache.batch_repeat_interleave(2)
+    cache.batch_select_indices(torch.tensor([0, 0, 1, 1]))
     for layer in cache.layers:
         assert isinstance(layer, GroupLayer)
         layer.update(random(4, 2, 1, 32), random(4, 2, 1, 32))

@@ -58,16 +58,17 @@ def test_the_temperature_comes_before_the_filter() -> None:
     # At temperature 1/2 the probabilities are squared: 64 : 16 : 4 : 1 : 1.
     uniform = torch.linspace(0, 1 - 1e-6, 101)
     logits = PROBABILITY.log().expand(101, 5)
-    chosen, _ = draw(logits, uniform, 0.5, Filter(top_p=0.75))
+    chosen = draw(logits, uniform, 0.5, Filter(top_p=0.75)).tokens
     assert chosen.unique().tolist() == [1, 2]  # 64/86 = 0.744 is not enough
-    chosen, _ = draw(logits, uniform, 0.5, Filter(top_p=0.74))
+    chosen = draw(logits, uniform, 0.5, Filter(top_p=0.74)).tokens
     assert chosen.unique().tolist() == [1]
 
 
 def test_a_filtered_draw_and_its_numbers() -> None:
     logits = PROBABILITY.log().expand(20_000, 5)
     uniform = torch.rand(20_000, generator=stream(0, "uniform"))
-    chosen, (logprob, entropy) = draw(logits, uniform, 1.0, Filter(top_p=0.75))
+    drawn = draw(logits, uniform, 1.0, Filter(top_p=0.75))
+    chosen, logprob, entropy = drawn.tokens, drawn.logprob, drawn.entropy
     share = torch.bincount(chosen, minlength=5) / 20_000
     assert share[[0, 3, 4]].sum() == 0
     assert share[1] == pytest.approx(2 / 3, abs=0.01)

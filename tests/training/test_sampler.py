@@ -1,3 +1,5 @@
+from math import log
+
 import pytest
 import torch
 
@@ -82,17 +84,35 @@ def test_a_response_ends_with_the_first_end_of_sequence(
 def test_tokens_come_with_their_probability() -> None:
     logits = torch.tensor([[2.0, 0.0, -torch.inf, 1.0]]).expand(20_000, 4)
     uniform = torch.rand(20_000, generator=stream(0, "uniform"))
-    chosen, _ = draw(logits, uniform, temperature=2.0)
+    chosen = draw(logits, uniform, temperature=2.0).tokens
     expected = (logits[0] / 2).softmax(-1)
     observed = torch.bincount(chosen, minlength=4) / 20_000
     assert observed[2] == 0
     assert torch.allclose(observed, expected, atol=0.01)
 
 
+def test_a_draw_and_its_numbers() -> None:
+    logits = torch.log(torch.tensor([[2.0, 1.0, 1.0]])).repeat(4, 1)  # 1/2, 1/4, 1/4
+    drawn = draw(logits, torch.tensor([0.0, 0.49, 0.51, 0.99]), 1.0)
+    assert drawn.tokens.tolist() == [0, 0, 1, 2]
+    assert drawn.logprob.exp().tolist() == pytest.approx([0.5, 0.5, 0.25, 0.25])
+    assert drawn.entropy.tolist() == pytest.approx([1.5 * log(2)] * 4)
+    # At temperature 1/2 they are 2/3, 1/6, 1/6; entropy and the full log-prob are those of 1.
+    drawn = draw(logits, torch.tensor([0.6, 0.6, 0.7, 0.9]), 0.5)
+    assert drawn.tokens.tolist() == [0, 0, 1, 2]
+    assert drawn.logprob.exp().tolist() == pytest.approx([2 / 3, 2 / 3, 1 / 6, 1 / 6])
+    assert drawn.full_logprob.exp().tolist() == pytest.approx([0.5, 0.5, 0.25, 0.25])
+    assert drawn.entropy.tolist() == pytest.approx([1.5 * log(2)] * 4)
+    greedy = draw(logits, torch.full((4,), 0.99), 0.0)
+    assert greedy.tokens.tolist() == [0, 0, 0, 0]
+    assert greedy.logprob.tolist() == [0, 0, 0, 0]  # there is no other choice
+    assert greedy.full_logprob.exp().tolist() == pytest.approx([0.5] * 4)
+
+
 def test_an_extreme_draw_never_gives_an_impossible_token() -> None:
     logits = torch.tensor([[0.0, 0.0, -torch.inf], [-torch.inf, 0.0, 0.0]])
-    top, _ = draw(logits, torch.full((2,), 1 - 2**-24), temperature=1.0)
-    bottom, _ = draw(logits, torch.zeros(2), temperature=1.0)
+    top = draw(logits, torch.full((2,), 1 - 2**-24), temperature=1.0).tokens
+    bottom = draw(logits, torch.zeros(2), temperature=1.0).tokens
     assert top.tolist() == [1, 2]
     assert bottom.tolist() == [0, 1]
 

@@ -22,7 +22,7 @@ class Options:
     """Scores of a model on benchmarks, with intervals; continues where it stopped."""
 
     model: tyro.conf.Positional[str]
-    """Model: a hub id, a folder, or a GGUF file."""
+    """Model: a hub id, a folder, a GGUF file, or builtin:NAME."""
     suite: tuple[str, ...] = ("paper",)
     """Suites, benchmarks or data files; `paper` is the seven of arXiv 2505.22617."""
     data: str | None = None
@@ -80,7 +80,7 @@ def evaluate(
     options: Options, model: str, folder: Path, benchmarks: "list[Benchmark]"
 ) -> "dict[str, list[Sample]]":
     """The samples of each benchmark; the model is loaded once something must be drawn."""
-    from isentrope.evaluation.generation import TransformersGenerator
+    from isentrope.evaluation.generation import load_generator
     from isentrope.evaluation.samples import Settings, check_settings, run_benchmark
 
     settings = Settings(
@@ -91,7 +91,7 @@ def evaluate(
         chat=options.chat,
     )
     check_settings(settings, benchmarks, folder)
-    generator = TransformersGenerator(model, device=options.device, chat=options.chat)
+    generator = load_generator(model, device=options.device, chat=options.chat)
     report = Reporter()
     return {b.name: run_benchmark(b, settings, generator, folder, report) for b in benchmarks}
 

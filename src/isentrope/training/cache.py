@@ -39,10 +39,10 @@ ROOM = 128
 class Room:
     """States (rows, heads, T, D) of tokens, the first ones of a tensor with room for more."""
 
-    def __init__(self, prompt: Tensor, samples: int) -> None:
-        """Without a token yet, for so many rows to each row of the prompt's states."""
-        groups, heads, _, width = prompt.shape
-        self.states = prompt.new_empty((groups * samples, heads, ROOM, width))
+    def __init__(self, prompt: Tensor, rows: int) -> None:
+        """Without a token yet, like the states of a prompt."""
+        _, heads, _, width = prompt.shape
+        self.states = prompt.new_empty((rows, heads, ROOM, width))
         self.length = 0
 
     def append(self, states: Tensor) -> Tensor:
@@ -69,12 +69,12 @@ class GroupLayer(DynamicLayer):
         self.prompt: tuple[Tensor, Tensor] | None = None
         self.own: tuple[Room, Room] | None = None
 
-    def share(self, samples: int) -> None:
-        """Ends the prompt: what was read so far is shared by the responses of its group."""
+    def share(self, rows: int) -> None:
+        """Ends the prompt: what was read so far is shared by the responses, so many in all."""
         assert self.keys is not None
         assert self.values is not None
         self.prompt = (self.keys, self.values)
-        self.own = (Room(self.keys, samples), Room(self.values, samples))
+        self.own = (Room(self.keys, rows), Room(self.values, rows))
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
@@ -89,21 +89,20 @@ class GroupLayer(DynamicLayer):
         """Tokens of the prompt and of the responses."""
         return super().get_seq_length() + (self.own[0].length if self.own else 0)
 
-    def select(self, rows: Tensor, prompts: Tensor | None) -> None:
-        """Keeps these responses, and these prompts if any is to leave."""
+    def select(self, rows: Tensor) -> None:
+        """Keeps these responses."""
         assert self.own is not None
-        assert self.prompt is not None
         for room in self.own:
             room.select(rows)
-        if prompts is not None:
-            self.keys, self.values = self.prompt = (
-                self.prompt[0][prompts],
-                self.prompt[1][prompts],
-            )
+
+    def select_prompts(self, prompts: Tensor) -> None:
+        """Keeps these prompts."""
+        assert self.prompt is not None
+        self.keys, self.values = self.prompt = (self.prompt[0][prompts], self.prompt[1][prompts])
 
 
 class GroupCache(DynamicCache):
-    """A cache for the prompts of groups, then, after `batch_repeat_interleave`, for responses."""
+    """A cache for the prompts of groups, then, after `batch_select_indices`, for responses."""
 
     def __init__(self, config: PreTrainedConfig, prompt_mask: Tensor) -> None:
         super().__init__(config=config)
@@ -112,6 +111,8 @@ class GroupCache(DynamicCache):
         ]
         self.prompt_mask = prompt_mask
         """(groups, P) True at the prompt's tokens."""
+        self.shared = False
+        """Whether the batch is of responses."""
         self.place(torch.arange(len(prompt_mask), device=prompt_mask.device))
 
     def place(self, group: Tensor) -> None:
@@ -124,22 +125,18 @@ class GroupCache(DynamicCache):
         self.full = self.most * len(counts) == len(group)
         """Whether all groups have equally many rows."""
 
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Every prompt gets so many responses, side by side."""
-        for layer in self.layers:
-            if isinstance(layer, GroupLayer):
-                layer.share(repeats)
-            elif isinstance(layer, DynamicLayer):
-                layer.batch_repeat_interleave(repeats)
-        self.place(self.group.repeat_interleave(repeats))
-
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keeps some of the responses, and the prompts that have any."""
+        """The batch becomes these rows of it: first every prompt's responses, side by side, then
+        those that are left of them. Prompts without a response leave."""
+        begins = not self.shared
+        self.shared = True
         kept, group = self.group[indices].unique(return_inverse=True)
         prompts = None if len(kept) == len(self.prompt_mask) else kept
         for layer in self.layers:
             if isinstance(layer, GroupLayer):
-                layer.select(indices, prompts)
+                layer.share(len(indices)) if begins else layer.select(indices)
+                if prompts is not None:
+                    layer.select_prompts(prompts)
             elif isinstance(layer, DynamicLayer):
                 layer.batch_select_indices(indices)
         self.prompt_mask = self.prompt_mask[kept]

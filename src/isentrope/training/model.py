@@ -134,9 +134,8 @@ def load_model(config: ModelConfig) -> LanguageModel:
     source, keywords = locate(config.path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **keywords)
-        network = AutoModelForCausalLM.from_pretrained(
-            source, dtype=getattr(torch, config.dtype), **keywords
-        )
+        dtype = "auto" if config.dtype == "auto" else getattr(torch, config.dtype)
+        network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **keywords)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.path is {config.path!r}, which could not be loaded: {error}; give a Hugging "
@@ -192,7 +191,7 @@ def few_logits(model: LanguageModel) -> Tensor:
     tokens = torch.arange(3, device=device) + 4 * torch.arange(2, device=device)[:, None]
     cache = model.sampling_cache(mask)
     model.logits(tokens, mask, last=1, cache=cache)
-    cache.batch_repeat_interleave(2)
+    cache.batch_select_indices(torch.tensor([0, 0, 1, 1], device=device))
     mask = torch.cat([mask.repeat_interleave(2, 0), mask.new_ones(4, 1)], -1)
     first = model.logits(torch.arange(4, device=device)[:, None], mask, last=1, cache=cache)
     left = torch.tensor([3], device=device)

@@ -17,7 +17,7 @@ from isentrope.objective.token_stats import token_stats
 from isentrope.training.filtering import WHOLE, Filter, filtered
 from isentrope.training.model import LanguageModel
 
-__all__ = ["OnPart", "Rollout", "ignored", "sample"]
+__all__ = ["Drawn", "OnPart", "Rollout", "draw", "ignored", "pad_left", "sample", "sample_rows"]
 
 COMPACT_BELOW = 0.75
 """Ended rows are dropped when fewer than this share is alive: dropping copies the cache."""
@@ -124,49 +124,63 @@ def sample_groups(
     keep: Filter,
 ) -> Rollout:
     """The responses to a batch of prompts, with the random numbers `draws` (prompts, samples, T)."""
-    samples = draws.shape[1]
-    tokens, logprob, entropy = sample_batch(
-        model, prompts, prompt_mask, draws.flatten(0, 1), samples, temperature, keep
-    )
+    count, samples, _ = draws.shape
+    owner = torch.arange(count).repeat_interleave(samples)
+    drawn = sample_rows(model, prompts, prompt_mask, owner, draws.flatten(0, 1), temperature, keep)
     ends = model.eos_ids.cpu()
     return Rollout(
-        prompts=prompts.repeat_interleave(samples, 0),
-        prompt_mask=prompt_mask.repeat_interleave(samples, 0),
-        tokens=tokens,
-        mask=response_mask(tokens, ends),
-        logprob=logprob,
-        sampler_logprob=logprob,
-        entropy=entropy,
-        truncated=~torch.isin(tokens, ends).any(-1),
+        prompts=prompts[owner],
+        prompt_mask=prompt_mask[owner],
+        tokens=drawn.tokens,
+        mask=response_mask(drawn.tokens, ends),
+        logprob=drawn.logprob,
+        sampler_logprob=drawn.logprob,
+        entropy=drawn.entropy,
+        truncated=~torch.isin(drawn.tokens, ends).any(-1),
     )
 
 
-def sample_batch(
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Tokens with their statistics, each (rows,), or (rows, T)."""
+
+    tokens: Tensor
+    logprob: Tensor
+    """Of the distribution that was drawn from: at the temperature, filtered."""
+    entropy: Tensor
+    """Of the whole distribution at temperature 1, nats."""
+    full_logprob: Tensor
+    """Of the same."""
+
+
+def sample_rows(
     model: LanguageModel,
     prompts: Tensor,
     prompt_mask: Tensor,
+    owner: Tensor,
     draws: Tensor,
-    samples: int,
     temperature: float,
     keep: Filter = WHOLE,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens, log-probs and entropies (rows, T) of the responses to a batch of prompts."""
+) -> Drawn:
+    """A response (rows, T) to the prompt of number `owner` (rows,) each, with the random numbers
+    `draws` (rows, T); the rows of a prompt are side by side. Temperature 0 is greedy."""
     device = model.device
     count, length = draws.shape
     tokens = torch.full((count, length), model.pad_id)
-    logprob, entropy = torch.zeros(count, length), torch.zeros(count, length)
-    attention = prompt_mask.to(device)
+    drawn = Drawn(tokens, *(torch.zeros(count, length) for _ in range(3)))
+    attention, owner = prompt_mask.to(device), owner.to(device)
     cache = model.sampling_cache(attention)
-    logits = model.logits(prompts.to(device), attention, last=1, cache=cache)
-    logits = logits.repeat_interleave(samples, 0)
-    cache.batch_repeat_interleave(samples)
-    attention = attention.repeat_interleave(samples, 0)
+    logits = model.logits(prompts.to(device), attention, last=1, cache=cache)[owner]
+    cache.batch_select_indices(owner)
+    attention = attention[owner]
     alive = torch.arange(count)  # the rows still in the batch
     running = torch.ones(count, dtype=torch.bool)  # of these, the ones that have not ended
     for t in range(length):
-        chosen, stats = draw(logits[:, -1], draws[alive, t].to(device), temperature, keep)
+        new = draw(logits[:, -1], draws[alive, t].to(device), temperature, keep)
+        chosen = new.tokens
         tokens[alive[running], t] = chosen.cpu()[running]
-        logprob[alive, t], entropy[alive, t] = stats[0].cpu(), stats[1].cpu()
+        for name in ("logprob", "entropy", "full_logprob"):
+            getattr(drawn, name)[alive, t] = getattr(new, name).cpu()
         running = running & ~torch.isin(chosen, model.eos_ids).cpu()
         if not running.any() or t == length - 1:
             break
@@ -177,24 +191,27 @@ def sample_batch(
             chosen, attention = chosen[kept.to(device)], attention[kept.to(device)]
         attention = torch.cat([attention, attention.new_ones(len(alive), 1)], -1)
         logits = model.logits(chosen[:, None], attention, last=1, cache=cache)
-    return tokens, logprob, entropy
+    return drawn
 
 
-def draw(
-    logits: Tensor, uniform: Tensor, temperature: float, keep: Filter = WHOLE
-) -> tuple[Tensor, list[Tensor]]:
-    """Next tokens (rows,) by inversion of the cumulative distribution, and their statistics."""
+def draw(logits: Tensor, uniform: Tensor, temperature: float, keep: Filter = WHOLE) -> Drawn:
+    """Next tokens (rows,) by inversion of the cumulative distribution; greedy at temperature 0."""
+    if temperature == 0:
+        chosen = logits.argmax(-1)
+        full = token_stats(logits, chosen)
+        return Drawn(chosen, torch.zeros_like(full.logprob), full.entropy, full.logprob)
     scaled = filtered(logits.float() / temperature, keep)
     cumulative = scaled.softmax(-1).cumsum(-1)
     total = cumulative[:, -1:]
     point = torch.minimum(uniform[:, None] * total, torch.nextafter(total, total.new_zeros(())))
     chosen = torch.searchsorted(cumulative, point, right=True).squeeze(-1)
-    stats = token_stats(logits, chosen, temperature=temperature)
-    entropy = stats.entropy if temperature == 1 else token_stats(logits, chosen).entropy
-    if keep == WHOLE:
-        return chosen, [stats.logprob, entropy]
-    logprob = scaled.log_softmax(-1).gather(-1, chosen[:, None]).squeeze(-1)
-    return chosen, [logprob, entropy]
+    full = token_stats(logits, chosen)
+    logprob = full.logprob
+    if keep != WHOLE:
+        logprob = scaled.log_softmax(-1).gather(-1, chosen[:, None]).squeeze(-1)
+    elif temperature != 1:
+        logprob = token_stats(logits, chosen, temperature=temperature).logprob
+    return Drawn(chosen, logprob, full.entropy, full.logprob)
 
 
 def pad_left(sequences: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
