@@ -20,11 +20,13 @@ def response_stats(model: LanguageModel, rollout: Rollout, temperature: float) -
     labels, mask = rollout.tokens.to(model.device), rollout.mask.to(model.device)
     if model.head is None:
         return token_stats(states, labels, temperature=temperature, mask=mask)
+    output = model.network.get_output_embeddings()
+    assert output is not None, "a model with a head has an output layer"
     return token_stats_from_hidden(
         states,
-        model.head.projection.weight,
+        output.weight,
         labels,
-        bias=model.head.projection.bias,
+        bias=output.bias,
         temperature=temperature,
         softcap=model.head.softcap,
         scale=model.head.scale,

@@ -35,9 +35,9 @@ disable_progress_bar()  # ours shows the run; a bar for each file that is read w
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How a model turns hidden states into logits: softcap(scale x (W h + bias))."""
+    """How a model turns hidden states into logits: softcap(scale x (W h + bias)), with the weights of
+    its output layer."""
 
-    projection: torch.nn.Linear
     softcap: float | None
     """Gemma's limit on the size of a logit."""
     scale: float | None
@@ -283,7 +283,6 @@ def find_head(network: PreTrainedModel) -> Head | None:
         return None
     granite = getattr(config, "logits_scaling", None)
     head = Head(
-        projection=projection,
         softcap=getattr(config, "final_logit_softcapping", None),
         scale=1 / granite if granite else getattr(config, "logit_scale", None),
     )
