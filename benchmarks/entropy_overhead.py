@@ -18,14 +18,18 @@ import torch
 import tyro
 
 from isentrope.config import ModelConfig
-from isentrope.objective.covariance import select_top, select_window, token_covariance
+from isentrope.objective.covariance import (
+    select_top,
+    select_window,
+    selection_metrics,
+    token_covariance,
+)
 from isentrope.objective.masking import loss_denominator, reduce_loss
+from isentrope.objective.streams import stream
 from isentrope.training.forward import response_stats
 from isentrope.training.model import load_model
 from isentrope.training.run_dir import append_line
 from isentrope.training.sampler import Rollout
-from isentrope.training.streams import stream
-from isentrope.training.update import selection_metrics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ import tyro
 
 from isentrope.config import ModelConfig, RolloutConfig, TrainConfig, VllmConfig
 from isentrope.objective.mismatch import mismatch_metrics
+from isentrope.objective.streams import stream
 from isentrope.training.model import load_model
 from isentrope.training.sampler_vllm import start_vllm
-from isentrope.training.streams import stream
 
 QUESTIONS = (
     "What is 12 + 30?",

@@ -17,9 +17,9 @@ import tyro
 from transformers import GenerationConfig
 
 from isentrope.config import ModelConfig
+from isentrope.objective.streams import stream
 from isentrope.training.model import load_model
 from isentrope.training.sampler import sample
-from isentrope.training.streams import stream
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from isentrope.law.fit import fit_law
 from isentrope.models import builtin_path
+from isentrope.objective.streams import stream
 from isentrope.tasks.countdown import Countdown
-from isentrope.training.streams import stream
 
 PROMPTS, SAMPLES, LENGTH, MINI_BATCHES, LEARNING_RATE = 64, 8, 16, 4, 2e-4
 KL_FRACTION, KL_COEFFICIENT = 0.1, 2.0

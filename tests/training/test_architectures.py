@@ -14,10 +14,10 @@ from transformers import (
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from isentrope.models import builtin_path
+from isentrope.objective.streams import stream
 from isentrope.training.forward import response_stats
 from isentrope.training.model import LanguageModel, language_model
 from isentrope.training.sampler import Rollout, sample
-from isentrope.training.streams import stream
 
 SMALL = {
     "vocab_size": 111,

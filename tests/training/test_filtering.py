@@ -8,12 +8,12 @@ import torch
 
 from isentrope.config import EvaluationConfig, TrainConfig, load_config
 from isentrope.errors import ConfigError
+from isentrope.objective.streams import stream
 from isentrope.tasks.countdown import Countdown
 from isentrope.training.evaluate import evaluate
 from isentrope.training.filtering import Filter, filtered
 from isentrope.training.model import LanguageModel
 from isentrope.training.sampler import draw
-from isentrope.training.streams import stream
 
 PROBABILITY = torch.tensor([[0.125, 0.5, 0.25, 0.0625, 0.0625]])
 """Likeliest first: tokens 1, 2, 0, then 3 and 4, which tie."""

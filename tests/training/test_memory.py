@@ -14,6 +14,7 @@ from torch import Tensor
 
 from isentrope.config import ObjectiveConfig, TrainConfig
 from isentrope.errors import ConfigError
+from isentrope.objective.streams import stream
 from isentrope.tasks.countdown import Countdown
 from isentrope.training.display import Display
 from isentrope.training.experience import Experience, collect
@@ -21,7 +22,6 @@ from isentrope.training.memory import RowLimit
 from isentrope.training.model import LanguageModel
 from isentrope.training.objective import make_objective
 from isentrope.training.sampler import sample
-from isentrope.training.streams import stream
 from isentrope.training.trainer import train
 from isentrope.training.update import Learner
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from isentrope.config import ModelConfig
+from isentrope.objective.streams import stream
 from isentrope.tasks.countdown import Countdown
 from isentrope.training.forward import response_logits, response_stats
 from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.sampler import Rollout, draw, sample
-from isentrope.training.streams import stream
 
 
 def rollout_of(model: LanguageModel, texts: list[str], **options: float) -> Rollout:

@@ -17,13 +17,13 @@ import torch
 
 from isentrope.config import TrainConfig, VllmConfig
 from isentrope.errors import ConfigError, MissingExtraError
+from isentrope.objective.streams import stream
 from isentrope.tasks.countdown import Countdown
 from isentrope.training.filtering import Filter
 from isentrope.training.forward import response_logprob, response_numbers
 from isentrope.training.model import LanguageModel, language_model
 from isentrope.training.sampler import Rollout
 from isentrope.training.sampler_vllm import VllmSampler, checkpoint_tensors, start_vllm
-from isentrope.training.streams import stream
 
 INSTALLED = find_spec("vllm") is not None
 

@@ -11,21 +11,17 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from hashlib import blake2b
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from isentrope.errors import ConfigError
-from isentrope.objective.covariance import token_covariance, top_means
+from isentrope.objective.covariance import selection_metrics, token_covariance
 from isentrope.objective.losses import LOSSES
-from isentrope.objective.masking import masked_mean
+from isentrope.objective.streams import stream
 
-__all__ = ["TOP_FRACTIONS", "Choice", "Select", "Tokens", "choose", "draws", "row_keys", "selector"]
-
-TOP_FRACTIONS = (0.0002, 0.002, 0.02, 0.2, 0.5)
-"""The rows of the paper's table 1."""
+__all__ = ["Choice", "Select", "Tokens", "choose", "draws", "row_keys", "selector"]
 
 Select = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 """(covariance, mask, generator) -> the tokens (B, T) that a loss treats apart."""
@@ -98,27 +94,14 @@ def choose(
     selected = torch.zeros_like(ordered.mask)
     if select is not None:
         selected = select(covariance, ordered.mask, generator)
+    # What is not defined is left out: trackers take NaN for a value.
+    metrics = selection_metrics(covariance, selected, ordered.mask)
     here = order.argsort()[first : first + rows]
     return Choice(
         covariance=covariance[here, :width],
         selected=selected[here, :width],
-        metrics=selection_metrics(covariance, selected, ordered.mask),
+        metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
     )
-
-
-def selection_metrics(covariance: Tensor, selected: Tensor, mask: Tensor) -> dict[str, float]:
-    """How the covariance is distributed, and how many tokens were selected.
-
-    What is not defined is left out: trackers take NaN for a value.
-    """
-    tops = top_means(covariance, mask, TOP_FRACTIONS)
-    metrics = {
-        "covariance/mean": masked_mean(covariance, mask).item(),
-        **{f"covariance/top_{f}": top.item() for f, top in zip(TOP_FRACTIONS, tops, strict=True)},
-        "selected/tokens": int(selected.sum()),
-        "selected/fraction": masked_mean(selected.float(), mask).item(),
-    }
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def gather(tokens: Tokens, group: dist.ProcessGroup | None) -> tuple[Tokens, int]:
@@ -178,5 +161,4 @@ def row_keys(tokens: Tensor, mask: Tensor) -> Tensor:
 def draws(seed: int, step: int) -> torch.Generator:
     """The CPU generator of the selection at an update: a function of seed and number only, so
     that a resumed run draws what the uninterrupted run would have drawn."""
-    digest = blake2b(f"{seed} selection {step}".encode(), digest_size=8).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    return stream(seed, "selection", step)

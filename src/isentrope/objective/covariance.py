@@ -13,19 +13,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isentrope.objective.masking import sequence_means
+from isentrope.objective.masking import masked_mean, sequence_means
 from isentrope.objective.shapes import GroupIds, PerSequence, PerToken, TokenMask
 
 __all__ = [
+    "TOP_FRACTIONS",
     "Moments",
+    "covariance_metrics",
     "moments",
     "quota",
     "select_top",
     "select_window",
+    "selection_metrics",
     "sequence_covariance",
     "token_covariance",
     "top_means",
 ]
+
+TOP_FRACTIONS = (0.0002, 0.002, 0.02, 0.2, 0.5)
+"""The rows of the paper's table 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +170,23 @@ def top_means(covariance: PerToken, mask: TokenMask, fractions: Sequence[float])
     """
     values = covariance[mask].sort(descending=True).values
     return [values[: quota(values.numel(), fraction)].mean() for fraction in fractions]
+
+
+def covariance_metrics(covariance: PerToken, mask: TokenMask) -> dict[str, float]:
+    """How the covariance is distributed over the tokens: its mean, and those of the top fractions."""
+    tops = top_means(covariance, mask, TOP_FRACTIONS)
+    return {
+        "covariance/mean": masked_mean(covariance, mask).item(),
+        **{f"covariance/top_{f}": top.item() for f, top in zip(TOP_FRACTIONS, tops, strict=True)},
+    }
+
+
+def selection_metrics(
+    covariance: PerToken, selected: TokenMask, mask: TokenMask
+) -> dict[str, float]:
+    """How the covariance is distributed, and how many tokens were selected."""
+    return {
+        **covariance_metrics(covariance, mask),
+        "selected/tokens": int(selected.sum()),
+        "selected/fraction": masked_mean(selected.float(), mask).item(),
+    }

@@ -4,12 +4,12 @@ from isentrope.config import TrainConfig
 from isentrope.errors import ConfigError
 from isentrope.evaluation.estimators import bootstrap_interval, pass_at_k
 from isentrope.objective.masking import masked_mean, sequence_means
+from isentrope.objective.streams import stream
 from isentrope.tasks.problem import Problem, Task
 from isentrope.training.filtering import Filter
 from isentrope.training.model import LanguageModel
 from isentrope.training.samplers import LocalSampler, Sampler
 from isentrope.training.scoring import score
-from isentrope.training.streams import stream
 
 __all__ = ["evaluate", "held_out"]
 

@@ -12,12 +12,12 @@ from torch.nn.functional import pad
 from isentrope.config import TrainConfig
 from isentrope.objective.advantages import group_means, zero_signal
 from isentrope.objective.masking import masked_mean, sequence_means
+from isentrope.objective.streams import stream
 from isentrope.tasks.problem import Task
 from isentrope.training.model import LanguageModel
 from isentrope.training.sampler import Rollout
 from isentrope.training.samplers import LocalSampler, Sampler
 from isentrope.training.scoring import Scorer
-from isentrope.training.streams import stream
 
 __all__ = ["Experience", "collect", "keep", "scored_tokens"]
 

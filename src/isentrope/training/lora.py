@@ -17,8 +17,8 @@ from torch import Tensor
 
 from isentrope.config import ModelConfig
 from isentrope.errors import ConfigError, require
+from isentrope.objective.streams import stream
 from isentrope.training.model import LanguageModel, load_model
-from isentrope.training.streams import stream
 
 __all__ = ["add_adapters", "load_adapters", "merged_weights", "save_merged", "start_policy"]
 

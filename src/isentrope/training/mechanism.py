@@ -7,7 +7,11 @@ from torch import Tensor
 from isentrope.config import TrainConfig
 from isentrope.errors import DataError
 from isentrope.objective.advantages import group_means
-from isentrope.objective.covariance import sequence_covariance, token_covariance
+from isentrope.objective.covariance import (
+    covariance_metrics,
+    sequence_covariance,
+    token_covariance,
+)
 from isentrope.objective.masking import masked_mean
 from isentrope.tasks.registry import make_task
 from isentrope.training.experience import collect, keep
@@ -15,7 +19,6 @@ from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.objective import make_objective
 from isentrope.training.sampler import Rollout
 from isentrope.training.token_class import CLASSES, token_classes
-from isentrope.training.update import covariance_metrics
 
 __all__ = ["DIFFICULTIES", "class_metrics", "mechanism_metrics", "probe"]
 

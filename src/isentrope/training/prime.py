@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from isentrope.config import TrainConfig
+from isentrope.objective.streams import stream
 from isentrope.training.forward import response_logprob, response_stats
 from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.sampler import Rollout
-from isentrope.training.streams import stream
 
 __all__ = ["ImplicitRewardModel", "make_reward_model", "outcome_metrics"]
 

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from isentrope.config import TrainConfig
 from isentrope.objective.control import Control
-from isentrope.objective.covariance import token_covariance, top_means
+from isentrope.objective.covariance import selection_metrics, token_covariance
 from isentrope.objective.losses import entropy_bonus, kl_estimate, log_ratio, reference_kl
-from isentrope.objective.masking import loss_denominator, masked_mean, masked_sum, reduce_loss
+from isentrope.objective.masking import loss_denominator, masked_sum, reduce_loss
 from isentrope.objective.mismatch import importance_weight, mismatch_metrics
+from isentrope.objective.streams import stream
 from isentrope.training.forward import response_logprob, response_stats
 from isentrope.training.lora import start_policy
 from isentrope.training.model import LanguageModel
@@ -21,12 +22,8 @@ from isentrope.training.objective import Objective
 from isentrope.training.prime import ImplicitRewardModel
 from isentrope.training.sampler import Rollout
 from isentrope.training.samplers import Sampler
-from isentrope.training.streams import stream
 
-__all__ = ["TOP_FRACTIONS", "Learner", "MiniBatch", "covariance_metrics", "learning_rate"]
-
-TOP_FRACTIONS = (0.0002, 0.002, 0.02, 0.2, 0.5)
-"""The rows of the paper's table 1."""
+__all__ = ["Learner", "MiniBatch", "learning_rate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,24 +242,6 @@ def deal(groups: Tensor, parts: int, order: torch.Generator) -> list[Tensor]:
     shuffled = names[torch.randperm(len(names), generator=order)]
     hands = torch.tensor_split(shuffled, min(parts, len(names)))
     return [torch.isin(groups, hand).nonzero().squeeze(-1) for hand in hands]
-
-
-def covariance_metrics(covariance: Tensor, mask: Tensor) -> dict[str, float]:
-    """How the covariance is distributed over the tokens."""
-    tops = top_means(covariance, mask, TOP_FRACTIONS)
-    return {
-        "covariance/mean": masked_mean(covariance, mask).item(),
-        **{f"covariance/top_{f}": top.item() for f, top in zip(TOP_FRACTIONS, tops, strict=True)},
-    }
-
-
-def selection_metrics(covariance: Tensor, selected: Tensor, mask: Tensor) -> dict[str, float]:
-    """How the covariance is distributed, and how many tokens were selected."""
-    return {
-        **covariance_metrics(covariance, mask),
-        "selected/tokens": int(selected.sum()),
-        "selected/fraction": masked_mean(selected.float(), mask).item(),
-    }
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
