@@ -1,14 +1,19 @@
 """Every algorithm and control, resumed from an earlier checkpoint, goes on as if it had not ended."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from isentrope.config import ControlConfig, ObjectiveConfig, PrimeConfig, TrainConfig
+from isentrope.config import ControlConfig, ObjectiveConfig, PrimeConfig, TrainConfig, dump_toml
 
 Run = Callable[..., None]
 
@@ -44,7 +49,7 @@ OBJECTIVES = {
 }
 
 QUICK = ["budget", "band", "prime", "dynamic sampling"]
-"""Those with a state beside the weights; the others take longer than they teach."""
+"""Those with a state beside the weights."""
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +122,28 @@ def test_a_state_beside_the_weights_is_resumed(
         assert all(row["groups/used"] == 6 or row["sampling/short"] for row in metrics)
 
 
+def kill_after_a_checkpoint(config: TrainConfig, out: Path) -> None:
+    """Trains in a process of its own, which SIGKILL ends once there is a checkpoint."""
+    recipe = out.with_suffix(".toml")
+    recipe.write_text(dump_toml(config))
+    command = [sys.executable, "-m", "isentrope.cli", "train", str(recipe), "--out", str(out)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        while not (out / "checkpoints" / "step-000001").exists():
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({*OBJECTIVES} - {*QUICK}))
-def test_every_algorithm_and_control_is_resumed(
+@pytest.mark.parametrize("name", sorted({*OBJECTIVES, "dynamic sampling"}))
+def test_every_algorithm_and_control_is_resumed_after_a_kill(
     short: TrainConfig, run: Run, tmp_path: Path, name: str
 ) -> None:
-    assert_resumes(configured(short, name), run, tmp_path)
+    config = configured(short, name)
+    run(config, tmp_path / "whole")
+    kill_after_a_checkpoint(config, tmp_path / "killed")
+    run(config, tmp_path / "killed", resume=True)
+    for file in ("metrics.jsonl", "evaluations.jsonl"):
+        assert rows(tmp_path / "whole" / file) == rows(tmp_path / "killed" / file)
