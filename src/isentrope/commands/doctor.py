@@ -202,9 +202,11 @@ def model_row() -> Row:
     """Whether the built-in model loads."""
     try:
         from transformers import AutoModelForCausalLM
+        from transformers.utils.logging import disable_progress_bar
 
         from isentrope.models import builtin_path
 
+        disable_progress_bar()
         model = AutoModelForCausalLM.from_pretrained(builtin_path("countdown"))
     except (ImportError, OSError, ValueError) as error:
         first = str(error).partition("\n")[0]
