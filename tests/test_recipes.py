@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from isentrope.config import TrainConfig, dump_toml, load_config
+from isentrope.errors import ConfigError
 from isentrope.training.display import Display
 from isentrope.training.objective import make_objective
 from isentrope.training.trainer import train
@@ -31,6 +32,15 @@ def test_a_recipe_inherits_what_it_does_not_say() -> None:
         load_config(RECIPES / "countdown-kl-cov.toml"),
     )
     assert arm == replace(base, name="kl_cov", objective=arm.objective)
+
+
+def test_a_recipe_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_config(Path("countdown-kl-cov")) == load_config(RECIPES / "countdown-kl-cov.toml")
+    (tmp_path / "countdown").write_text('name = "mine"')  # a file of one's own goes first
+    assert load_config(Path("countdown")).name == "mine"
+    with pytest.raises(ConfigError, match=r"no recipe countdow; .* a name: .*countdown-clip-cov"):
+        load_config(Path("countdow"))
 
 
 def test_odd_strings_survive_toml(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from isentrope.errors import ConfigError
 
-__all__ = ["Scalar", "build", "differences", "dump_toml", "read_recipe"]
+__all__ = ["Scalar", "build", "differences", "dump_toml", "read_recipe", "recipe_names"]
 
 T = TypeVar("T")
 Scalar = bool | int | float | str
@@ -19,12 +19,16 @@ Scalar = bool | int | float | str
 
 def read_recipe(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The tables of a recipe, merged over the recipe that it extends."""
+    path = shipped(path)
     if path in seen:
         raise ConfigError(f"{path}: `extends` leads back to the file itself")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no recipe {path}; give the path of a TOML file") from None
+        raise ConfigError(
+            f"there is no recipe {path}; give the path of a TOML file, or a name: "
+            f"{', '.join(recipe_names())}"
+        ) from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; give the path of a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -35,6 +39,23 @@ def read_recipe(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if not isinstance(base, str):
         raise ConfigError(f"{path}: extends is {base!r}; give the path of a recipe")
     return merge(read_recipe(path.parent / base, (*seen, path)), table)
+
+
+def recipe_folder() -> Path:
+    """Where the recipes are: in the installed package, or beside its sources."""
+    inside = Path(__file__).parent / "recipes"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """The names of the recipes that come with the package."""
+    return sorted(path.stem for path in recipe_folder().glob("*.toml"))
+
+
+def shipped(path: Path) -> Path:
+    """The recipe of that name that comes with the package, where the path is not a file's."""
+    known = not path.exists() and str(path) in recipe_names()
+    return recipe_folder() / f"{path}.toml" if known else path
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def test_little_disk_and_memory_are_warnings() -> None:
 
 def test_what_is_broken_comes_next_and_extras_do_not_count() -> None:
     extra = Row("extra trl", "missing", "", "run: pip install 'isentrope[trl]'")
-    assert next_command([extra]) == "isentrope train --help"
+    assert next_command([extra]) == "isentrope train countdown"
     torch = Row("torch", "missing", "", "run: pip install 'torch>=2.6'")
     assert next_command([extra, torch]) == "pip install 'torch>=2.6'"
 

@@ -30,7 +30,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if not self.recipes:
-            raise ConfigError("give at least one recipe: isentrope compare recipes/*.toml")
+            raise ConfigError(
+                "give at least one recipe: isentrope compare countdown countdown-kl-cov"
+            )
         if self.jobs < 0:
             raise ConfigError(f"jobs is {self.jobs}; give 1 or more, or 0 for one a core")
 

@@ -220,4 +220,4 @@ def next_command(rows: Sequence[Row]) -> str:
     broken = [row for row in rows if row.state == "missing" and not row.what.startswith("extra ")]
     if broken and broken[0].advice:
         return broken[0].advice.removeprefix("run: ")
-    return "isentrope train --help"
+    return "isentrope train countdown"

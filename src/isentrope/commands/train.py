@@ -10,6 +10,7 @@ import tyro
 
 from isentrope.config import TrainConfig, load_config
 from isentrope.errors import ConfigError
+from isentrope.recipe import recipe_names
 
 __all__ = ["Options", "parse", "run"]
 
@@ -19,7 +20,8 @@ STOPPED = 128 + 15
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """Train a model with the settings of RECIPE, a TOML file; flags override the recipe."""
+    """Train a model with the settings of RECIPE, a TOML file or the name of one that comes with the
+    package; flags override the recipe."""
 
     out: Path | None = None
     """Run folder; runs/NAME-seedN when left out."""
@@ -45,7 +47,10 @@ def parse(arguments: Sequence[str]) -> Options:
     if flags and not flags[0].startswith("-"):
         recipe, *flags = flags
     elif "--help" not in flags and "-h" not in flags:
-        raise ConfigError("give a recipe first: isentrope train recipes/countdown.toml")
+        raise ConfigError(
+            "give a recipe first, a TOML file or a name, as in `isentrope train countdown`; the "
+            f"names are: {', '.join(recipe_names())}"
+        )
     config = load_config(Path(recipe)) if recipe else TrainConfig()
     default = Options(config=config)
     return tyro.cli(Options, prog="isentrope train RECIPE", args=flags, default=default)

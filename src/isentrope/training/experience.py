@@ -96,8 +96,9 @@ def collect(
 ) -> Experience:
     """Samples responses to the step's problems and has them verified.
 
-    Without a sampler the model samples by itself. `first` is the number of the first problem. With dynamic sampling further problems are drawn,
-    as many a round as the first time, until `rollout.prompts` groups carry signal.
+    Without a sampler the model samples by itself. `first` is the number of the first problem. With
+    dynamic sampling further problems are drawn, as many a round as the first time, until
+    `rollout.prompts` groups carry signal.
     """
     settings = config.rollout
     first = step * settings.prompts if first is None else first
