@@ -43,7 +43,7 @@ def evaluate(
     passed = [pass_at_k(settings.samples, count, settings.samples) for count in right]
     return {
         "step": step,
-        "source": problems[0].source,
+        "source": task.name,
         "k": settings.samples,
         "problems": len(problems),
         "samples": rewards.numel(),
