@@ -32,8 +32,10 @@ __all__ = ["GroupCache", "grouped_attention"]
 NAME = "isentrope_groups"
 """Of the attention function, where transformers looks it up."""
 
-ROOM = 128
-"""Tokens that are made room for at once."""
+ROOM = 16
+"""Tokens that are made room for at first; then as many as there are, but at most MORE."""
+
+MORE = 128
 
 
 class Room:
@@ -50,7 +52,7 @@ class Room:
         start, self.length = self.length, self.length + states.shape[-2]
         lacking = self.length - self.states.shape[-2]
         if lacking > 0:
-            self.states = pad(self.states, (0, 0, 0, lacking + ROOM))
+            self.states = pad(self.states, (0, 0, 0, lacking + min(self.length, MORE)))
         self.states[..., start : self.length, :] = states
         return self.states[..., : self.length, :]
 
