@@ -5,6 +5,9 @@ make test-vllm installs a CPU build of vLLM and runs the marked tests.
 
 import copy
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -14,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from isentrope.config import TrainConfig, VllmConfig
 from isentrope.errors import ConfigError, MissingExtraError
@@ -185,6 +189,37 @@ def test_a_run_learns_from_vllm(
         assert 0 <= row["mismatch/kl"] < 1e-8
         assert row["mismatch/weight_mean"] == pytest.approx(1, abs=1e-5)
         assert row["mismatch/weight_cut"] == 0
+
+
+EXPORTED = """
+import json, sys
+import vllm
+engine = vllm.LLM(sys.argv[1], dtype="float32", max_model_len=64, enforce_eager=True,
+                  gpu_memory_utilization=0.1, enable_chunked_prefill=False)
+options = vllm.SamplingParams(temperature=0, max_tokens=16, logprobs=0)
+[answer] = engine.generate([sys.argv[2]], options, use_tqdm=False)[0].outputs
+logprobs = [entry[token].logprob for entry, token in zip(answer.logprobs, answer.token_ids)]
+print(json.dumps([answer.text, list(answer.token_ids), logprobs]))
+"""
+
+
+@with_vllm
+def test_vllm_and_transformers_load_a_checkpoint(
+    tiny: TrainConfig, run: Callable[..., None], tmp_path: Path
+) -> None:
+    run(replace(tiny, steps=2), tmp_path / "run")
+    folder, prompt = tmp_path / "run" / "checkpoints" / "step-000002", "3 7 5=16:"
+    environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    command = [sys.executable, "-c", EXPORTED, str(folder), prompt]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    text, tokens, logprobs = json.loads(printed.stdout.splitlines()[-1])
+    assert text.count("=") == 2  # two steps, as an answer of three numbers has
+    network = AutoModelForCausalLM.from_pretrained(folder)
+    ids = AutoTokenizer.from_pretrained(folder)(prompt)["input_ids"]
+    with torch.no_grad():
+        logits = network(torch.tensor([[*ids, *tokens]])).logits[0, len(ids) - 1 : -1]
+    expected = logits.log_softmax(-1)[torch.arange(len(tokens)), torch.tensor(tokens)]
+    assert logprobs == pytest.approx(expected.tolist(), abs=TOLERANCE)
 
 
 @pytest.mark.skipif(INSTALLED, reason="vllm is installed")
