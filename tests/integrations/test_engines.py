@@ -13,6 +13,7 @@ import pytest
 
 from isentrope.cli import main
 from isentrope.config import (
+    ControlConfig,
     EvaluationConfig,
     ModelConfig,
     ObjectiveConfig,
@@ -60,10 +61,32 @@ def test_trl_gets_the_objective_of_the_recipe() -> None:
     assert "kl_fraction" not in plain
 
 
+def test_trl_gets_the_budget_of_the_recipe() -> None:
+    settings = trl.settings(load_config(RECIPES / "countdown-isentropic.toml"), OUT, 1)
+    given = {name: settings[name] for name in settings if name.startswith("entropy_")}
+    assert given == {
+        "entropy_control": "budget",
+        "entropy_coef": 0.0,  # TRL's own bonus
+        "entropy_measure": "token_mean",
+        "entropy_gain": 2.0,
+        "entropy_integral_gain": 0.1,
+        "entropy_integral_limit": 0.1,
+    }
+    assert settings["epsilon"] == 0.2
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
         (replace(CONFIG, objective=ObjectiveConfig(advantage="rloo")), "objective.advantage is"),
+        (
+            replace(CONFIG, control=ControlConfig(name="band")),
+            "control.name is 'band'; TRL has none of the controllers",
+        ),
+        (
+            replace(CONFIG, objective=ObjectiveConfig(loss="budget", budget=0.1)),
+            "objective.budget is fixed",
+        ),
         (
             replace(CONFIG, objective=ObjectiveConfig(selection="micro_batch")),
             "objective.selection is 'micro_batch'; this engine does not have it",

@@ -24,6 +24,8 @@ PROGRAM = Path(__file__).with_name("trl_program.py")
 CONTROLS = {
     "clip_cov": {"clip_fraction": 0.05, "covariance_low": 0.3, "covariance_high": 50.0},
     "kl_cov": {"kl_fraction": 0.05, "kl_coefficient": 2.0},
+    # So far below its target that as many tokens are cut as may be.
+    "budget": {"clip_fraction": 0.05, "entropy_target": 50.0, "entropy_gain": 10.0},
 }
 
 DIVISIONS = {
@@ -101,7 +103,7 @@ def test_the_division_changes_neither_selection_nor_weights(
 
 
 def test_two_updates_of_a_control_are_not_those_of_the_other(divided: Path) -> None:
-    clip, kl = (torch.load(divided / f"{control} 1 x 32.pt") for control in CONTROLS)
+    clip, kl = (torch.load(divided / f"{control} 1 x 32.pt") for control in ("clip_cov", "kl_cov"))
     assert max((clip[name] - kl[name]).abs().max().item() for name in clip) > 1e-4
 
 
@@ -195,27 +197,48 @@ def test_the_penalty_is_reduced_as_trl_reduces_its_loss(
         assert ours == pytest.approx(theirs, rel=1e-6)
 
 
+HELD = {"entropy_gain": 2.0, "entropy_integral_gain": 0.5}
+"""A budget with a state: its target is the first entropy, and it remembers the errors."""
+
+
+@pytest.mark.parametrize(
+    ("control", "knobs"),
+    [("kl_cov", CONTROLS["kl_cov"]), ("budget", HELD)],
+    ids=["kl_cov", "budget"],
+)
 def test_a_resumed_run_selects_and_logs_what_the_whole_run_does(
-    program: Run, tmp_path: Path
+    program: Run, tmp_path: Path, control: str, knobs: dict[str, float]
 ) -> None:
     config = {
-        "entropy_control": "kl_cov",
+        "entropy_control": control,
         "per_device_train_batch_size": 16,
         "num_iterations": 2,
         "max_steps": 4,
         "save_strategy": "steps",
         "save_steps": 2,
-        **CONTROLS["kl_cov"],
+        **knobs,
     }
     whole = program({"out": str(tmp_path / "run"), "config": config})
     checkpoint = str(tmp_path / "run.trl" / "checkpoint-2")
     again = program({"out": str(tmp_path / "run"), "config": config, "resume": checkpoint})
     for step in (2, 3):
         assert sorted(again["chosen"][step]) == sorted(whole["chosen"][step])
-    for name in ("loss", "covariance/mean", "selected/tokens"):
+    for name in ("loss", "covariance/mean", "selected/tokens", "control/budget", "control/target"):
         lines = [{row["step"]: row.get(name) for row in run["log"]} for run in (whole, again)]
         assert lines[1][3] == lines[0][3]
         assert lines[1][4] == lines[0][4]
+
+
+def test_the_budget_follows_the_entropy_of_each_rollout(run: Callable[..., dict[str, Any]]) -> None:
+    log = run(entropy_control="budget", num_iterations=2, max_steps=4, **HELD)["log"]
+    rows = [row for row in log if "control/budget" in row]
+    entropies = [rows[0]["rollout/entropy_token_mean"], rows[2]["rollout/entropy_token_mean"]]
+    error = entropies[1] - entropies[0]  # in the second rollout; in the first it is 0
+    assert [row["control/target"] for row in rows] == pytest.approx([entropies[0]] * 4)
+    budget = 2.0 * error + max(-0.1, min(0.1, 0.5 * error))  # gain, and the integral in its limit
+    expected = [0.0, 0.0, budget, budget]  # two updates a rollout
+    assert [row["control/budget"] for row in rows] == pytest.approx(expected, abs=1e-9)
+    assert rows[0]["selected/tokens"] > 0  # a budget of 0 where the mean covariance is above 0
 
 
 def test_zero_signal_responses_can_be_left_out(run: Callable[..., dict[str, Any]]) -> None:
@@ -249,6 +272,12 @@ def config(**settings: Any) -> EntropyGRPOConfig:
             "no multiple of gradient_accumulation_steps",
         ),
         ({"drop_zero_signal": True, "loss_type": "grpo"}, "averages over tokens"),
+        ({"entropy_gain": 2.0}, "entropy_gain is 2.0, but entropy_control 'none' does not use it"),
+        (
+            {"entropy_control": "budget", "entropy_target_end": 0.1},
+            "entropy_target_end is 0.1 and entropy_target_steps None; give both",
+        ),
+        ({"entropy_control": "budget", "entropy_measure": "mean"}, "choose token_mean or"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -258,5 +287,6 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message:
 
 def test_the_ppo_clip_is_off_with_a_control_unless_asked_for() -> None:
     assert config().epsilon == 0.2
+    assert config(entropy_control="budget").epsilon == 0.2  # it cuts, and the clip stays
     assert config(entropy_control="clip_cov").epsilon == NO_CLIP
     assert config(entropy_control="clip_cov", epsilon=0.2).epsilon == 0.2

@@ -132,3 +132,5 @@ def peft() -> Any:
 if __name__ == "__main__":
     for program in json.loads(sys.argv[1]):
         run(program)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

@@ -24,8 +24,18 @@ CONTROLS = {
     "policy_gradient": "none",
     "clip_cov": "clip_cov",
     "kl_cov": "kl_cov",
+    "budget": "budget",
 }
 """Loss: entropy_control."""
+
+CLIPPED = ("ppo_clip", "budget")
+"""Losses that are clipped by default."""
+
+CONTROL = (
+    *("target", "target_end", "target_steps", "measure"),
+    *("gain", "integral_gain", "integral_limit"),
+)
+"""Settings of the budget's controller, with `entropy_` in front in EntropyGRPOConfig."""
 
 KNOBS = (
     "clip_fraction",
@@ -57,6 +67,7 @@ TRANSLATED = {
     *("model", "task", "optimizer", "evaluation", "checkpoint"),
     *("rollout.prompts", "rollout.samples", "rollout.max_new_tokens", "rollout.rows"),
     *(f"objective.{name}" for name in OBJECTIVE),
+    *("control.name", *(f"control.{name}" for name in CONTROL)),
 }
 """Settings, and whole sections, that have a meaning in TRL or in the worker."""
 
@@ -100,12 +111,24 @@ def settings(config: TrainConfig, out: Path, processes: int) -> dict[str, object
         "disable_tqdm": True,
         "probe_tokens": -(-config.probe_tokens // processes),
         **objective_settings(config.objective),
+        **control_settings(config),
     }
+
+
+def control_settings(config: TrainConfig) -> dict[str, object]:
+    """The part of the arguments that is the budget's controller."""
+    control = config.control
+    if control.name != "budget":
+        return {}
+    values = {name: getattr(control, name) for name in CONTROL}
+    if control.target_end is not None:
+        values["target_steps"] = control.target_steps or config.steps
+    return {f"entropy_{name}": value for name, value in values.items() if value is not None}
 
 
 def objective_settings(objective: ObjectiveConfig) -> dict[str, object]:
     """The part of the arguments that is the objective."""
-    clip = 0.2 if objective.loss == "ppo_clip" else NO_CLIP
+    clip = 0.2 if objective.loss in CLIPPED else NO_CLIP
     knobs = {name: getattr(objective, name) for name in KNOBS}
     result: dict[str, object] = {
         "entropy_control": CONTROLS[objective.loss],
@@ -131,7 +154,7 @@ def check(config: TrainConfig) -> None:
     The temperature must be 1: TRL measures entropy at the sampling temperature.
     """
     objective = config.objective
-    unclipped = objective.loss != "ppo_clip" and objective.clip_high is None
+    unclipped = objective.loss not in CLIPPED and objective.clip_high is None
     refuse(
         "trl",
         config,
@@ -155,6 +178,15 @@ def check(config: TrainConfig) -> None:
                 objective.dual_clip is not None and unclipped,
                 "objective.dual_clip without a PPO clip: TRL's delta would clip positive "
                 "advantages too; set clip_low and clip_high",
+            ),
+            (
+                config.control.name not in ("none", "budget"),
+                f"control.name is {config.control.name!r}; TRL has none of the controllers of an "
+                "entropy bonus: choose budget",
+            ),
+            (
+                objective.loss == "budget" and config.control.name != "budget",
+                "objective.budget is fixed; TRL has the budget of the controller: set control.name",
             ),
             (config.model.path.endswith(".gguf"), "model.path is a .gguf file; give a folder"),
         ],

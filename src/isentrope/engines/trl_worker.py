@@ -47,7 +47,7 @@ NAMES = {
 SUMMED = ("selected/tokens", "entropy_change/predicted", "entropy_change/measured")
 """Means over the updates of a step in TRL's log, sums in a run folder."""
 
-KEPT = ("covariance/", "selected/fraction", "law/", "forecast/")
+KEPT = ("covariance/", "control/", "selected/fraction", "law/", "forecast/")
 """Beginnings of keys that are the same in both."""
 
 
@@ -137,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         trainer.add_callback(RunFolderCallback(config, folder, task, ours))
     trainer.train(resume_from_checkpoint=options.resume)
     trainer.save_model(str(options.out / "checkpoints" / "final"))
+    trainer.accelerator.end_training()  # else a rank may abort while its threads still wait
 
 
 def resolved(config: TrainConfig, model: LanguageModel) -> TrainConfig:

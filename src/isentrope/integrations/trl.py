@@ -4,8 +4,8 @@
     trainer = EntropyGRPOTrainer(model=..., reward_funcs=..., args=args, train_dataset=...)
 
 Tokens are selected over all responses of an optimizer step: all micro-batches of the accumulation
-window, all ranks. TRL's loss is not copied. Clip-Cov hands it an advantage of 0 at the selected
-tokens; KL-Cov adds its penalty, reduced as TRL reduces the rest. With `entropy_control="none"`
+window, all ranks. TRL's loss is not copied. Clip-Cov and the isentropic budget hand it an advantage
+of 0 at the selected tokens; KL-Cov adds its penalty, reduced as TRL reduces the rest. With `entropy_control="none"`
 the trainer computes what GRPOTrainer computes, to the last bit.
 """
 
@@ -20,10 +20,20 @@ import torch
 from torch import Tensor
 
 from isentrope.errors import ConfigError, require
-from isentrope.integrations.selection import Choice, Tokens, choose, draws, row_keys, selector
+from isentrope.integrations.selection import (
+    Choice,
+    Select,
+    Tokens,
+    choose,
+    draws,
+    row_keys,
+    selector,
+)
+from isentrope.integrations.trl_control import BudgetController
 from isentrope.integrations.trl_law import LawCallback
 from isentrope.integrations.trl_probe import AfterUpdate, Probe
 from isentrope.integrations.trl_release import check_release
+from isentrope.objective.control import EntropyBudget, Target
 from isentrope.objective.losses import kl_estimate, log_ratio
 from isentrope.objective.masking import masked_sum, reduce_loss, sequence_means
 
@@ -35,8 +45,20 @@ check_release(trl)
 
 logger = logging.getLogger(__name__)
 
-CONTROLS = {"none": "ppo_clip", "clip_cov": "clip_cov", "kl_cov": "kl_cov"}
+CONTROLS = {"none": "ppo_clip", "clip_cov": "clip_cov", "kl_cov": "kl_cov", "budget": "budget"}
 """Name of each control, and the loss of isentrope.objective whose selection it uses."""
+
+CLIPPED = ("none", "budget")
+"""Controls beside which the PPO clip stays."""
+
+CUTTING = ("clip_cov", "budget")
+"""Controls that cut the gradient of the selected tokens."""
+
+BUDGET = (
+    *("target", "target_end", "target_steps", "measure"),
+    *("gain", "integral_gain", "integral_limit"),
+)
+"""Settings of the budget; in the arguments each has `entropy_` in front."""
 
 CLIP = 0.2
 """TRL's own default of `epsilon`."""
@@ -57,7 +79,8 @@ class EntropyGRPOConfig(trl.GRPOConfig):
     that the chosen control does not use is refused."""
 
     entropy_control: str = field(
-        default="none", metadata={"help": "none, clip_cov or kl_cov (arXiv 2505.22617)"}
+        default="none",
+        metadata={"help": "none, clip_cov, kl_cov (arXiv 2505.22617) or budget (isentropic)"},
     )
     clip_fraction: float | None = field(
         default=None, metadata={"help": "Clip-Cov: fraction of tokens whose gradient is cut (2e-4)"}
@@ -76,6 +99,29 @@ class EntropyGRPOConfig(trl.GRPOConfig):
     )
     kl_estimator: str | None = field(
         default=None, metadata={"help": "KL-Cov: abs (the paper's code), k1, k2 or k3"}
+    )
+    entropy_target: float | None = field(
+        default=None,
+        metadata={"help": "Budget: entropy to hold, in nats (that of the first rollout)"},
+    )
+    entropy_target_end: float | None = field(
+        default=None, metadata={"help": "Budget: the target moves linearly to this (it is held)"}
+    )
+    entropy_target_steps: int | None = field(
+        default=None, metadata={"help": "Budget: rollouts until entropy_target_end"}
+    )
+    entropy_measure: str | None = field(
+        default=None, metadata={"help": "Budget: token_mean (default) or sequence_mean"}
+    )
+    entropy_gain: float | None = field(
+        default=None,
+        metadata={"help": "Budget: mean covariance that may remain, a nat above the target (1)"},
+    )
+    entropy_integral_gain: float | None = field(
+        default=None, metadata={"help": "Budget: what each rollout adds to it, a nat above (0)"}
+    )
+    entropy_integral_limit: float | None = field(
+        default=None, metadata={"help": "Budget: largest size of what rollouts have added (0.1)"}
     )
     covariance_policy: str = field(
         default="behaviour",
@@ -101,12 +147,12 @@ class EntropyGRPOConfig(trl.GRPOConfig):
     )
     epsilon: float | None = field(
         default=None,
-        metadata={"help": "PPO clip range: 0.2 without a control, off with one, as in the paper"},
+        metadata={"help": "PPO clip range: 0.2, or off with clip_cov and kl_cov, as in the paper"},
     )
 
     def __post_init__(self) -> None:
         if self.epsilon is None:
-            self.epsilon = CLIP if self.entropy_control == "none" else NO_CLIP
+            self.epsilon = CLIP if self.entropy_control in CLIPPED else NO_CLIP
         super().__post_init__()
         check_control(self)
 
@@ -115,6 +161,21 @@ class EntropyGRPOConfig(trl.GRPOConfig):
         """The settings of the selection."""
         names = ("clip_fraction", "covariance_low", "covariance_high", "kl_fraction")
         return {name: getattr(self, name) for name in names}
+
+    def controller(self) -> BudgetController | None:
+        """The controller of the budget; None without one."""
+        if self.entropy_control != "budget":
+            return None
+        target = Target(
+            value=self.entropy_target,
+            end=self.entropy_target_end,
+            steps=self.entropy_target_steps or 1,
+        )
+        defaults = {"gain": 1.0, "integral_gain": 0.0, "integral_limit": 0.1}
+        given = {name: getattr(self, f"entropy_{name}") for name in defaults}
+        settings = defaults | {name: value for name, value in given.items() if value is not None}
+        budget = EntropyBudget(target=target, **settings)  # pyright: ignore[reportArgumentType]
+        return BudgetController(budget, self.entropy_measure or "token_mean")
 
     @property
     def measures(self) -> bool:
@@ -128,7 +189,8 @@ def check_control(args: EntropyGRPOConfig) -> None:
         raise ConfigError(
             f"entropy_control is {args.entropy_control!r}; choose one of {', '.join(CONTROLS)}"
         )
-    selector(CONTROLS[args.entropy_control], args.knobs)
+    check_budget(args)
+    selection(args, 0.0)
     for name in ("kl_coefficient", "kl_estimator"):
         if getattr(args, name) is not None and args.entropy_control != "kl_cov":
             raise ConfigError(
@@ -155,6 +217,32 @@ def check_control(args: EntropyGRPOConfig) -> None:
             "that belongs to the whole sequence; set it to 'token'"
         )
     check_window(args)
+
+
+def check_budget(args: EntropyGRPOConfig) -> None:
+    """Raises a ConfigError for settings of the budget that are wrong, or have no budget."""
+    given = [name for name in BUDGET if getattr(args, f"entropy_{name}") is not None]
+    if given and args.entropy_control != "budget":
+        name = f"entropy_{given[0]}"
+        raise ConfigError(
+            f"{name} is {getattr(args, name)!r}, but entropy_control {args.entropy_control!r} does "
+            "not use it; set entropy_control to 'budget', or leave it out"
+        )
+    if args.entropy_measure not in (None, "token_mean", "sequence_mean"):
+        raise ConfigError(
+            f"entropy_measure is {args.entropy_measure!r}; choose token_mean or sequence_mean"
+        )
+    if (args.entropy_target_end is None) != (args.entropy_target_steps is None):
+        raise ConfigError(
+            f"entropy_target_end is {args.entropy_target_end} and entropy_target_steps "
+            f"{args.entropy_target_steps}; give both, or neither"
+        )
+
+
+def selection(args: EntropyGRPOConfig, budget: float) -> Select | None:
+    """How the control selects tokens; the budget matters to the control of that name."""
+    of_budget = {"budget": budget} if args.entropy_control == "budget" else {}
+    return selector(CONTROLS[args.entropy_control], {**args.knobs, **of_budget})
 
 
 def check_window(args: EntropyGRPOConfig) -> None:
@@ -184,7 +272,9 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
                 f"args is a {type(self.args).__name__}; give EntropyGRPOTrainer an "
                 "EntropyGRPOConfig: it takes the same settings and the entropy control's"
             )
-        self._select = selector(CONTROLS[self.args.entropy_control], self.args.knobs)
+        self._budget = self.args.controller()
+        if self._budget is not None:
+            self.add_callback(self._budget)
         self._scoring = False
         self._entropies: list[Tensor] = []
         self._logprob: Tensor | None = None
@@ -237,11 +327,11 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
         place = self._step % self.current_gradient_accumulation_steps
         if place == 0:
             self._begin_update()
-        if self._select is None:
+        if self.args.entropy_control == "none":
             return inputs
         selected = self._window[place]
         changed = {**inputs, "selected": selected}
-        if self.args.entropy_control == "clip_cov":
+        if self.args.entropy_control in CUTTING:
             advantages = per_token(inputs["advantages"])
             changed["advantages"] = torch.where(selected, 0.0, advantages)
         return changed
@@ -267,7 +357,12 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
             advantage=torch.cat([per_token(part["advantages"]) for part in slices]),
             mask=torch.cat([response_mask(part) for part in slices]),
         )
-        return choose(tokens, self._select, draws(self.args.seed, self.state.global_step))
+        budget = 0.0
+        if self._budget is not None:
+            self._log(self._budget.metrics())
+            budget = self._budget.control.budget or 0.0
+        select = selection(self.args, budget)
+        return choose(tokens, select, draws(self.args.seed, self.state.global_step))
 
     def _window_logprob(self, slices: list[dict[str, Any]]) -> Tensor:
         """Log-probabilities (B, T): those of TRL where they will do, else one no-grad forward."""
@@ -339,8 +434,10 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
         parts.append(torch.tensor(len(mask), device=mask.device))
         sums = self.accelerator.reduce(torch.stack([p.double() for p in parts]), reduction="sum")
         tokens, count, means, rows = sums.tolist()
-        self._log({"rollout/entropy_token_mean": tokens / max(count, 1.0)})
-        self._log({"rollout/entropy_sequence_mean": means / rows})
+        found = {"token_mean": tokens / max(count, 1.0), "sequence_mean": means / rows}
+        self._log({f"rollout/entropy_{name}": value for name, value in found.items()})
+        if self._budget is not None:
+            self._budget.measured(found)
 
     def _log(self, metrics: Mapping[str, float]) -> None:
         """Into TRL's log, which averages over the updates between two of its lines."""
