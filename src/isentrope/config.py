@@ -7,8 +7,9 @@ same classes. Precedence: default, then recipe, then flag. This module loads no 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from isentrope.bounds import above, at_least, fractions
 from isentrope.errors import ConfigError
 from isentrope.recipe import Scalar, build, differences, dump_toml, read_recipe
 
@@ -379,27 +380,3 @@ def refuse_filters(rollout: object, where: str) -> None:
                 "importance weight makes up for them, and the ratio of the policy to what sampled "
                 f"would be biased; leave it out. evaluation.{name} exists"
             )
-
-
-def at_least(config: Any, **bounds: float) -> None:
-    """Raises a ConfigError for a field below its bound."""
-    for name, bound in bounds.items():
-        value = getattr(config, name)
-        if value is not None and not value >= bound:
-            raise ConfigError(f"{name} is {value!r}; it must be at least {bound}")
-
-
-def above(config: Any, **bounds: float) -> None:
-    """Raises a ConfigError for a field that is not above its bound."""
-    for name, bound in bounds.items():
-        value = getattr(config, name)
-        if value is not None and not value > bound:
-            raise ConfigError(f"{name} is {value!r}; it must be above {bound}")
-
-
-def fractions(config: Any, *names: str) -> None:
-    """Raises a ConfigError for a field outside [0, 1]: fractions are never percent."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and not 0 <= value <= 1:
-            raise ConfigError(f"{name} is {value!r}; it is a fraction between 0 and 1")

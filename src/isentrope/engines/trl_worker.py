@@ -6,6 +6,7 @@ The first process writes metrics and evaluations, as the local engine's, into a 
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -137,7 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         trainer.add_callback(RunFolderCallback(config, folder, task, ours))
     trainer.train(resume_from_checkpoint=options.resume)
     trainer.save_model(str(options.out / "checkpoints" / "final"))
-    trainer.accelerator.end_training()  # else a rank may abort while its threads still wait
+    trainer.accelerator.wait_for_everyone()
+    trainer.accelerator.end_training()
 
 
 def resolved(config: TrainConfig, model: LanguageModel) -> TrainConfig:
@@ -180,3 +182,6 @@ def reward_function(task: Task) -> Any:
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # all is written; Python's own end may abort a rank while library threads wait
