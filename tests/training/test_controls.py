@@ -282,4 +282,16 @@ def test_what_cannot_act_is_noted(tiny: TrainConfig) -> None:
         "every step" in note
         for note in notes(replace(tiny, control=ControlConfig(name="band", delta=0.0)))
     )
+    short = replace(tiny, model=replace(tiny.model, dtype="bfloat16"))
+    assert any("loses every update below 1/256" in note for note in notes(short))
+    assert not notes(replace(short, model=replace(short.model, lora_rank=4)))
     assert not notes(tiny)
+
+
+@pytest.mark.parametrize(("dtype", "moves"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_a_weight_in_bfloat16_loses_a_small_update(dtype: torch.dtype, moves: bool) -> None:
+    weight = torch.full((4,), 0.02, dtype=dtype, requires_grad=True)
+    weight.grad = torch.ones_like(weight)
+    before = weight.detach().clone()
+    torch.optim.AdamW([weight], lr=5e-7, weight_decay=0.0).step()  # the paper's learning rate
+    assert (not torch.equal(weight, before)) == moves

@@ -126,6 +126,12 @@ def notes(config: TrainConfig) -> list[str]:
             "kl_cov with one mini-batch a step does nothing: while the policy is the one that "
             "sampled, its penalty has no gradient; set optimizer.mini_batches to 2 or more"
         )
+    if config.model.dtype == "bfloat16" and not config.model.lora_rank:
+        found.append(
+            "a weight in bfloat16 loses every update below 1/256 of its size, and an update is of "
+            f"about optimizer.learning_rate = {config.optimizer.learning_rate:g}; set model.dtype "
+            "to float32, or train adapters (model.lora_rank), which are float32"
+        )
     found += control_notes(config)
     if config.objective.selection == "micro_batch":
         found.append(
