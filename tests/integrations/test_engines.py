@@ -99,6 +99,7 @@ def test_trl_gets_the_budget_of_the_recipe() -> None:
             replace(CONFIG, model=ModelConfig(lora_rank=8)),
             "model.lora_rank is 8; this engine does not have it",
         ),
+        (replace(CONFIG, model=ModelConfig(path="builtin:smollm2")), "a .gguf file; give a folder"),
         (replace(CONFIG, rollout=RolloutConfig(temperature=0.7)), "rollout.temperature is 0.7"),
         (replace(CONFIG, rollout=RolloutConfig(prompts=3, samples=3)), "cannot be divided among"),
     ],

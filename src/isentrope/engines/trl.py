@@ -188,7 +188,10 @@ def check(config: TrainConfig) -> None:
                 objective.loss == "budget" and config.control.name != "budget",
                 "objective.budget is fixed; TRL has the budget of the controller: set control.name",
             ),
-            (config.model.path.endswith(".gguf"), "model.path is a .gguf file; give a folder"),
+            (
+                config.model.path.endswith(".gguf") or config.model.path == "builtin:smollm2",
+                f"model.path is {config.model.path!r}, a .gguf file; give a folder",
+            ),
         ],
     )
 
