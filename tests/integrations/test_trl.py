@@ -278,6 +278,7 @@ def config(**settings: Any) -> EntropyGRPOConfig:
             "entropy_target_end is 0.1 and entropy_target_steps None; give both",
         ),
         ({"entropy_control": "budget", "entropy_measure": "mean"}, "choose token_mean or"),
+        ({"entropy_control": "budget", "entropy_gain": -1.0}, "gain is -1.0; it must be at least"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:

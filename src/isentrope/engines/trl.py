@@ -7,6 +7,7 @@ from pathlib import Path
 from isentrope.config import ObjectiveConfig, TrainConfig
 from isentrope.engines.refusal import refuse
 from isentrope.errors import ConfigError
+from isentrope.objective.control import TARGET, EntropyBudget, settings_of
 
 __all__ = ["command", "environment", "latest_update", "settings"]
 
@@ -31,10 +32,7 @@ CONTROLS = {
 CLIPPED = ("ppo_clip", "budget")
 """Losses that are clipped by default."""
 
-CONTROL = (
-    *("target", "target_end", "target_steps", "measure"),
-    *("gain", "integral_gain", "integral_limit"),
-)
+CONTROL = (*TARGET, *settings_of(EntropyBudget))
 """Settings of the budget's controller, with `entropy_` in front in EntropyGRPOConfig."""
 
 KNOBS = (

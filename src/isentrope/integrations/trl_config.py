@@ -3,11 +3,13 @@
 import logging
 from dataclasses import dataclass, field
 
+from isentrope.config import ControlConfig
 from isentrope.errors import ConfigError, require
 from isentrope.integrations.selection import Select, selector
 from isentrope.integrations.trl_control import BudgetController
 from isentrope.integrations.trl_release import check_release
-from isentrope.objective.control import EntropyBudget, Target
+from isentrope.objective.control import TARGET, EntropyBudget, settings_of
+from isentrope.training.controller import tracking_controller
 
 __all__ = ["NO_CLIP", "EntropyGRPOConfig", "selection"]
 
@@ -22,10 +24,7 @@ CONTROLS = {"none": "ppo_clip", "clip_cov": "clip_cov", "kl_cov": "kl_cov", "bud
 CLIPPED = ("none", "budget")
 """Controls beside which the PPO clip stays."""
 
-BUDGET = (
-    *("target", "target_end", "target_steps", "measure"),
-    *("gain", "integral_gain", "integral_limit"),
-)
+BUDGET = (*TARGET, *settings_of(EntropyBudget))
 """Settings of the budget; in the arguments each has `entropy_` in front."""
 
 CLIP = 0.2
@@ -134,16 +133,11 @@ class EntropyGRPOConfig(trl.GRPOConfig):
         """The controller of the budget; None without one."""
         if self.entropy_control != "budget":
             return None
-        target = Target(
-            value=self.entropy_target,
-            end=self.entropy_target_end,
-            steps=self.entropy_target_steps or 1,
+        given = {name: getattr(self, f"entropy_{name}") for name in BUDGET}
+        control = ControlConfig(
+            name="budget", **{name: value for name, value in given.items() if value is not None}
         )
-        defaults = {"gain": 1.0, "integral_gain": 0.0, "integral_limit": 0.1}
-        given = {name: getattr(self, f"entropy_{name}") for name in defaults}
-        settings = defaults | {name: value for name, value in given.items() if value is not None}
-        budget = EntropyBudget(target=target, **settings)  # pyright: ignore[reportArgumentType]
-        return BudgetController(budget, self.entropy_measure or "token_mean")
+        return BudgetController(tracking_controller(control, 1), control.measure)
 
     @property
     def measures(self) -> bool:
@@ -205,6 +199,7 @@ def check_budget(args: EntropyGRPOConfig) -> None:
             f"entropy_target_end is {args.entropy_target_end} and entropy_target_steps "
             f"{args.entropy_target_steps}; give both, or neither"
         )
+    args.controller()  # a gain below 0, say, is refused here
 
 
 def selection(args: EntropyGRPOConfig, budget: float) -> Select | None:

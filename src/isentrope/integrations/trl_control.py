@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from isentrope.errors import require
-from isentrope.objective.control import Control, EntropyBudget, state_of, with_state
+from isentrope.objective.control import Control, Tracking, state_of, with_state
 
 __all__ = ["BudgetController"]
 
@@ -17,7 +17,7 @@ STATE = "isentrope_budget"
 class BudgetController(transformers.TrainerCallback):
     """Holds the controller, and keeps its state in the trainer's checkpoints."""
 
-    def __init__(self, controller: EntropyBudget, measure: str) -> None:
+    def __init__(self, controller: Tracking, measure: str) -> None:
         """`measure` is token_mean or sequence_mean: which entropy of the rollout it looks at."""
         self.controller = controller
         self.measure = measure

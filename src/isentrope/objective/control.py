@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 __all__ = [
     "CONTROLLERS",
+    "TARGET",
     "AdaptiveBonus",
     "ConstantBonus",
     "Control",
@@ -24,6 +25,7 @@ __all__ = [
     "EntropyBudget",
     "Target",
     "TargetBand",
+    "Tracking",
     "settings_of",
     "state_of",
     "with_state",
@@ -220,6 +222,10 @@ CONTROLLERS: dict[str, type[Tracking]] = {
 
 STATE = ("step", "first", "entropy", "coefficient", "integral")
 """Fields that change from step to step; the others are settings."""
+
+
+TARGET = ("measure", "target", "target_end", "target_steps")
+"""Fields of [control] that say what a target is and which entropy is compared with it."""
 
 
 def moved(coefficient: float, error: float, limits: AdaptiveBonus | TargetBand) -> float:

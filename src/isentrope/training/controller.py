@@ -4,15 +4,15 @@ from isentrope.config import ControlConfig, TrainConfig
 from isentrope.errors import ConfigError
 from isentrope.objective.control import (
     CONTROLLERS,
+    TARGET,
     ConstantBonus,
     Controller,
     Target,
+    Tracking,
     settings_of,
 )
 
-__all__ = ["check_combination", "make_controller"]
-
-TARGET = ("measure", "target", "target_end", "target_steps")
+__all__ = ["check_combination", "make_controller", "tracking_controller"]
 
 
 def make_controller(config: TrainConfig) -> Controller:
@@ -21,9 +21,14 @@ def make_controller(config: TrainConfig) -> Controller:
     control = config.control
     if control.name == "none":
         return ConstantBonus(coefficient=config.objective.entropy_coefficient)
+    return tracking_controller(control, config.steps)
+
+
+def tracking_controller(control: ControlConfig, steps: int) -> Tracking:
+    """The controller with a target that is named; `steps` until its end where none are given."""
     kind = CONTROLLERS[control.name]
     target = Target(
-        value=control.target, end=control.target_end, steps=control.target_steps or config.steps
+        value=control.target, end=control.target_end, steps=control.target_steps or steps
     )
     given = {name: getattr(control, name) for name in settings_of(kind)}
     return kind(
