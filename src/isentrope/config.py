@@ -41,6 +41,8 @@ class ModelConfig:
     """A Hugging Face id, a folder, a .gguf file, or builtin:NAME."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
     """Type of the weights; auto: as they are stored."""
+    compute_dtype: Literal["weights", "bfloat16"] = "weights"
+    """Type of matrix products: that of the weights, or bfloat16 over weights in float32 (autocast)."""
     device: str = "auto"
     """cpu, cuda, or auto: cuda where there is one."""
     prompt: Literal["plain", "chat"] = "plain"
@@ -58,6 +60,11 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         at_least(self, lora_rank=0, lora_alpha=1)
+        if self.compute_dtype != "weights" and self.dtype != "float32":
+            raise ConfigError(
+                f"compute_dtype is {self.compute_dtype!r} and dtype {self.dtype!r}; lower products "
+                "are for weights in float32: set model.dtype to 'float32', or leave compute_dtype out"
+            )
         if not self.lora_rank and (self.lora_alpha != 32 or self.lora_targets != "all-linear"):
             raise ConfigError(
                 "lora_alpha or lora_targets is set, but lora_rank is 0; set model.lora_rank"

@@ -122,6 +122,8 @@ def test_trl_refuses_by_name(config: TrainConfig, message: str) -> None:
             "objective.covariance_policy is 'current'; this engine does not have it",
         ),
         (replace(CONFIG, optimizer=OptimizerConfig(schedule="linear")), "schedule is 'linear'"),
+        (CONFIG, "model.prompt is 'plain'; verl puts every prompt into the model's chat template"),
+        (replace(CONFIG, model=ModelConfig(dtype="auto")), "model.dtype is 'auto'"),
         (replace(CONFIG, optimizer=OptimizerConfig(name="adamw_8bit")), "optimizer.name is"),
     ],
 )
@@ -139,6 +141,9 @@ def test_verl_gets_the_paper_s_numbers() -> None:
     assert found[f"{actor}.policy_loss.ppo_kl_coef"] == 1.0
     assert found[f"{actor}.optim.lr"] == 1e-6
     assert found[f"{actor}.ppo_mini_batch_size"] == 32
+    assert found[f"{actor}.fsdp_config.model_dtype"] == "float32"
+    assert found[f"{actor}.fsdp_config.dtype"] == "bfloat16"
+    assert found["actor_rollout_ref.model.enable_gradient_checkpointing"] is True
     assert found["data.train_batch_size"] == 256
     assert (found["trainer.nnodes"], found["trainer.n_gpus_per_node"]) == (4, 8)
     clip = verl.overrides(load_config(RECIPES / "paper-7b-clip-cov.toml"), OUT, 8)
@@ -147,7 +152,7 @@ def test_verl_gets_the_paper_s_numbers() -> None:
 
 
 def test_processes_beyond_a_node_are_whole_nodes() -> None:
-    config = replace(CONFIG, model=ModelConfig(path="Qwen/Qwen2.5-7B"))
+    config = replace(CONFIG, model=ModelConfig(path="Qwen/Qwen2.5-7B", prompt="chat"))
     with pytest.raises(ConfigError, match="give a multiple of 8"):
         verl.overrides(config, OUT, 12)
 
@@ -201,6 +206,61 @@ def test_trl_trains_a_recipe_on_two_ranks_into_a_run_folder(tmp_path: Path) -> N
     task = make_task("countdown", seed=0, options={})
     assert rows[0] == evaluate(load_model(config.model), task, config, 0)
     assert main(["train", str(recipe), *options]) == 2  # a used folder is refused
+
+
+TEMPLATE = (
+    "{% for m in messages %}8:{{ m.content }}:{% endfor %}"
+    "{% if add_generation_prompt %}9:{% endif %}"
+)
+
+
+@pytest.mark.extra
+def test_trl_trains_a_chat_model_in_mixed_precision(tmp_path: Path) -> None:
+    """The prompts are the local engine's, token for token, and so are the verdicts."""
+    pytest.importorskip("trl")
+    from isentrope.engines.trl_worker import dataset, reward_function
+    from isentrope.runs import read_run
+    from isentrope.tasks.registry import make_task
+    from isentrope.training.model import load_model
+
+    start = load_model(ModelConfig())
+    start.tokenizer.chat_template = TEMPLATE
+    start.network.save_pretrained(tmp_path / "model")
+    start.tokenizer.save_pretrained(tmp_path / "model")
+    config = TrainConfig(
+        steps=1,
+        threads=1,
+        model=ModelConfig(
+            path=str(tmp_path / "model"),
+            prompt="chat",
+            system="5",
+            compute_dtype="bfloat16",
+            gradient_checkpointing=True,
+        ),
+        rollout=RolloutConfig(prompts=4, samples=4, max_new_tokens=8),
+        objective=ObjectiveConfig(drop_zero_signal=False, reference_kl_coefficient=0.01),
+        optimizer=OptimizerConfig(mini_batches=1, micro_batch_size=4),
+        evaluation=EvaluationConfig(every=1, problems=4, samples=2),
+    )
+    task, model = make_task("countdown", seed=0, options={}), load_model(config.model)
+    row, problem = dataset(config, task)[0], task.train(0)
+    encoded = model.tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True)
+    assert encoded["input_ids"] == model.encode(problem.prompt)
+    assert model.decode(model.encode("7")) == "8:5:8:7:9:"
+    texts = [problem.answer, "1+1"]
+    score = reward_function(task)
+    columns = {name: [row[name]] * 2 for name in ("problem", "answer", "source")}
+    chats = [[{"role": "assistant", "content": text}] for text in texts]
+    verdicts = [found.score for found in task.verify([problem, problem], texts)]
+    assert score(completions=chats, **columns) == score(completions=texts, **columns) == verdicts
+
+    recipe, out = tmp_path / "recipe.toml", tmp_path / "run"
+    recipe.write_text(dump_toml(config))
+    assert main(["train", str(recipe), "--engine", "trl", "--out", str(out)]) == 0
+    record = read_run(out)
+    assert list(record.series["reward/mean"].steps) == [0]
+    assert record.series["kl/reference"].values[0] == pytest.approx(0, abs=1e-3)
+    assert record.series["entropy/token_mean"].values[0] > 0
 
 
 @pytest.mark.extra

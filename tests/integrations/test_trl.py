@@ -107,11 +107,17 @@ def test_two_updates_of_a_control_are_not_those_of_the_other(divided: Path) -> N
     assert max((clip[name] - kl[name]).abs().max().item() for name in clip) > 1e-4
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo"])
+@pytest.mark.parametrize(("loss_type", "beta"), [("dapo", 0.0), ("grpo", 0.0), ("dapo", 0.1)])
 def test_without_a_control_the_losses_are_those_of_grpo_trainer(
-    run: Callable[..., dict[str, Any]], loss_type: str
+    run: Callable[..., dict[str, Any]], loss_type: str, beta: float
 ) -> None:
-    config = {"loss_type": loss_type, "gradient_accumulation_steps": 2, "num_iterations": 2}
+    """beta: with a reference model, whose forward pass gives no entropy."""
+    config = {
+        "loss_type": loss_type,
+        "beta": beta,
+        "gradient_accumulation_steps": 2,
+        "num_iterations": 2,
+    }
     ours = run(**config, covariance_metrics=True)
     theirs = run(**config, plain=True)
     for name in ("loss", "grad_norm", "entropy"):
@@ -122,6 +128,19 @@ def test_without_a_control_the_losses_are_those_of_grpo_trainer(
         assert torch.equal(ours["weights"][name], weight)
     assert "covariance/mean" in ours["log"][0]
     assert "covariance/mean" not in theirs["log"][0]
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_control_works_beside_a_reference_kl(
+    run: Callable[..., dict[str, Any]], control: str, updates: int
+) -> None:
+    knobs = {"num_iterations": updates, **CONTROLS[control]}
+    rows = run(beta=0.1, entropy_control=control, **knobs)["log"][:2]
+    assert [row["kl"] > 1e-9 for row in rows] == [False, True]  # the first policy is the reference
+    for row in rows:
+        assert row["selected/tokens"] > 0
+    assert rows[0]["rollout/entropy_token_mean"] > 0
 
 
 def test_it_works_with_peft_checkpointing_and_several_steps_per_generation(

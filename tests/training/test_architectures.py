@@ -96,6 +96,22 @@ def test_sampling_and_training_agree(model: LanguageModel) -> None:
     assert torch.allclose(stats.entropy[mask], plain.entropy[mask], atol=2e-4)
 
 
+def test_sampling_and_training_agree_in_mixed_precision(model: LanguageModel) -> None:
+    """bfloat16 rounds a logit, here below 1, by less than 1/256."""
+    model = replace(model, compute_dtype=torch.bfloat16)
+    prompts = [[7, 8, 9, 10, 11, 12, 13], [20, 21, 22], [30, 31, 32, 33, 34]]
+    draws = stream(0, "mixed precision")
+    rollout = sample(model, prompts, samples=6, temperature=1.0, max_new_tokens=14, generator=draws)
+    stats = response_stats(model, rollout, 1.0)
+    assert stats.logprob.dtype == torch.float32
+    difference = (stats.logprob.detach() - rollout.logprob)[rollout.mask].abs()
+    assert difference.max() < 0.03
+    stats.logprob.sum().backward()
+    gradients = [p.grad for p in model.network.parameters() if p.grad is not None]
+    assert {g.dtype for g in gradients} == {torch.float32}
+    assert all(g.isfinite().all() for g in gradients)
+
+
 def test_a_prompt_read_once_has_the_gradient_of_one_read_by_every_response(
     model: LanguageModel,
 ) -> None:

@@ -101,16 +101,24 @@ def settings(config: TrainConfig, out: Path, processes: int) -> dict[str, object
         "save_strategy": "steps",
         "save_steps": config.checkpoint.every * updates,
         "save_total_limit": config.checkpoint.keep,
-        "bf16": config.model.dtype == "bfloat16",
+        "bf16": config.model.compute_dtype == "bfloat16",
         "use_cpu": config.model.device == "cpu",
-        "gradient_checkpointing": False,
+        "gradient_checkpointing": config.model.gradient_checkpointing,
         "shuffle_dataset": False,
         "report_to": "none",
         "disable_tqdm": True,
         "probe_tokens": -(-config.probe_tokens // processes),
+        **reference_settings(config),
         **objective_settings(config.objective),
         **control_settings(config),
     }
+
+
+def reference_settings(config: TrainConfig) -> dict[str, object]:
+    """The part of the arguments with which TRL loads the model itself: where it has a reference."""
+    if not config.objective.reference_kl_coefficient:
+        return {}
+    return {"model_init_kwargs": {"dtype": config.model.dtype}}
 
 
 def control_settings(config: TrainConfig) -> dict[str, object]:

@@ -20,7 +20,7 @@ from isentrope.config import TrainConfig, load_config
 from isentrope.engines.trl import settings
 from isentrope.errors import require
 from isentrope.integrations.trl import EntropyGRPOConfig, EntropyGRPOTrainer
-from isentrope.tasks.problem import Problem, Task
+from isentrope.tasks.problem import Problem, Task, conversation
 from isentrope.tasks.registry import make_task
 from isentrope.training.evaluate import evaluate
 from isentrope.training.model import LanguageModel, find_head, load_model, locate
@@ -158,8 +158,17 @@ def dataset(config: TrainConfig, task: Task) -> Any:
     """Every problem of the run, in the order in which the local engine meets them."""
     count = config.steps * config.rollout.prompts
     problems = [task.train(index) for index in range(count)]
+    chat, system = config.model.prompt == "chat", config.model.system
     return datasets.Dataset.from_list(
-        [{"prompt": p.prompt, "answer": p.answer, "source": p.source} for p in problems]
+        [
+            {
+                "prompt": conversation(p.prompt, system) if chat else p.prompt,
+                "problem": p.prompt,
+                "answer": p.answer,
+                "source": p.source,
+            }
+            for p in problems
+        ]
     )
 
 
@@ -167,15 +176,16 @@ def reward_function(task: Task) -> Any:
     """The task's verdicts as TRL's reward function; None is no reward at all."""
 
     def verdict(
-        prompts: list[str],
-        completions: list[str],
+        completions: list[Any],
+        problem: list[str],
         answer: list[str],
         source: list[str],
         **unused: Any,
     ) -> list[float | None]:
-        rows = zip(prompts, answer, source, strict=True)
+        rows = zip(problem, answer, source, strict=True)
         problems = [Problem(prompt=p, answer=a, source=s) for p, a, s in rows]
-        return [found.score for found in task.verify(problems, completions)]
+        texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
+        return [found.score for found in task.verify(problems, texts)]
 
     return verdict
 

@@ -92,6 +92,15 @@ def check(config: TrainConfig) -> None:
                 "optimizer.schedule is 'linear'; verl has constant and cosine",
             ),
             (
+                config.model.prompt != "chat",
+                f"model.prompt is {config.model.prompt!r}; verl puts every prompt into the model's "
+                "chat template: set it to 'chat'",
+            ),
+            (
+                config.model.dtype == "auto",
+                "model.dtype is 'auto'; give float32 or bfloat16",
+            ),
+            (
                 config.model.path.startswith("builtin:") or config.model.path.endswith(".gguf"),
                 f"model.path is {config.model.path!r}; verl's rollout servers need a Hugging Face "
                 "id or folder",
@@ -123,12 +132,18 @@ def data(config: TrainConfig, out: Path) -> Overrides:
 def actor(config: TrainConfig) -> Overrides:
     """Model, mini-batches and the terms beside the policy loss."""
     objective, updates = config.objective, config.optimizer.mini_batches
+    low = config.model.compute_dtype
+    products = config.model.dtype if low == "weights" else low
     kl = objective.reference_kl_coefficient
     length = config.rollout.max_new_tokens
     return {
         "actor_rollout_ref.model.path": config.model.path,
         f"{ACTOR}.strategy": "fsdp2",
-        f"{ACTOR}.fsdp_config.dtype": config.model.dtype,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": (
+            config.model.gradient_checkpointing
+        ),
+        f"{ACTOR}.fsdp_config.model_dtype": config.model.dtype,
+        f"{ACTOR}.fsdp_config.dtype": products,
         f"{ACTOR}.ppo_mini_batch_size": config.rollout.prompts // updates,
         f"{ACTOR}.ppo_epochs": 1,
         f"{ACTOR}.use_dynamic_bsz": True,

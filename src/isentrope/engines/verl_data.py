@@ -4,7 +4,7 @@ from pathlib import Path
 
 from isentrope.config import TrainConfig
 from isentrope.errors import require
-from isentrope.tasks.problem import Problem
+from isentrope.tasks.problem import Problem, conversation
 from isentrope.tasks.registry import make_task
 
 __all__ = ["row", "write_data"]
@@ -21,15 +21,16 @@ def write_data(config: TrainConfig, out: Path) -> None:
     }
     (out / "data").mkdir(exist_ok=True)
     for name, problems in parts.items():
-        rows = [row(problem, name, index) for index, problem in enumerate(problems)]
+        system = config.model.system
+        rows = [row(problem, name, index, system) for index, problem in enumerate(problems)]
         parquet.write_table(arrow.Table.from_pylist(rows), out / "data" / f"{name}.parquet")
 
 
-def row(problem: Problem, split: str, index: int) -> dict[str, object]:
+def row(problem: Problem, split: str, index: int, system: str | None = None) -> dict[str, object]:
     """A problem as verl's data set has it."""
     return {
         "data_source": problem.source,
-        "prompt": [{"role": "user", "content": problem.prompt}],
+        "prompt": conversation(problem.prompt, system),
         "ability": problem.source,
         "reward_model": {"style": "rule", "ground_truth": problem.answer},
         "extra_info": {"split": split, "index": index, "prompt": problem.prompt},

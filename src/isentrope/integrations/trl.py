@@ -81,12 +81,16 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
             "unfiltered_mask": batch["completion_mask"],
         }
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        """TRL's log-probabilities, kept for the penalty, and entropies where a rollout is scored."""
-        if self._scoring:
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """TRL's log-probabilities, kept for the penalty, and entropies where a rollout is scored.
+
+        A reference model has none: TRL gives the fused head with entropy to the policy alone.
+        """
+        wanted = self._scoring and model is not self.ref_model
+        if wanted:
             kwargs["compute_entropy"] = True
-        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
-        if self._scoring:
+        result = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
+        if wanted:
             self._entropies.append(result[1])
         self._logprob = result[0]
         return result

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from isentrope.verifiers.verdict import Verdict
 
-__all__ = ["Problem", "Task"]
+__all__ = ["Problem", "Task", "conversation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,12 @@ class Problem:
     prompt: str
     answer: str
     source: str
+
+
+def conversation(prompt: str, system: str | None = None) -> list[dict[str, str]]:
+    """The messages of a chat that asks this, as chat templates take them."""
+    asked = [{"role": "user", "content": prompt}]
+    return asked if system is None else [{"role": "system", "content": system}, *asked]
 
 
 class Task(Protocol):

@@ -24,7 +24,7 @@ def response_stats(model: LanguageModel, rollout: Rollout, temperature: float) -
     assert output is not None, "a model with a head has an output layer"
     return token_stats_from_hidden(
         states,
-        output.weight,
+        output.weight.to(states.dtype),
         labels,
         bias=output.bias,
         temperature=temperature,

@@ -20,6 +20,7 @@ from transformers.utils.logging import disable_progress_bar
 from isentrope.config import ModelConfig
 from isentrope.errors import ConfigError, require
 from isentrope.models import builtin_path
+from isentrope.tasks.problem import conversation
 from isentrope.training.cache import GroupCache, grouped_attention
 from isentrope.training.memory import RowLimit
 
@@ -56,6 +57,8 @@ class LanguageModel:
     """Name of the cache argument: `past_key_values`, renamed `cache` in transformers 5."""
     head: Head | None
     """The output layer, where it is an ordinary one; else the logits are computed as a whole."""
+    compute_dtype: torch.dtype | None = None
+    """Of matrix products, where they are not done in the type of the weights."""
     shares_prompts: bool = False
     """Whether sampling may hold a prompt's keys and values once for all of its responses."""
     chat: bool = False
@@ -81,7 +84,8 @@ class LanguageModel:
 
         `attention` (B, S) tells tokens from padding, those in the cache included, which is filled.
         """
-        with grouped_attention(self.network) if isinstance(cache, GroupCache) else nullcontext():
+        grouped = isinstance(cache, GroupCache)
+        with self.precision(), grouped_attention(self.network) if grouped else nullcontext():
             return self.network(**self.inputs(tokens, attention, cache), logits_to_keep=last).logits
 
     def hidden(
@@ -89,7 +93,17 @@ class LanguageModel:
     ) -> Tensor:
         """What the output layer `head` gets, (B, last, D), else as `logits`."""
         decoder = self.network.base_model
-        return decoder(**self.inputs(tokens, attention, cache)).last_hidden_state[:, -last:]
+        with self.precision():
+            states = decoder(**self.inputs(tokens, attention, cache)).last_hidden_state
+        return states[:, -last:].to(self.compute_dtype or states.dtype)
+
+    def precision(self) -> torch.autocast:
+        """The context of forward passes: mixed precision (1710.03740), where it is asked for.
+
+        What enters it once for many passes saves the conversion of the weights in each.
+        """
+        kind, low = self.device.type, self.compute_dtype
+        return torch.autocast(kind, dtype=low, enabled=low is not None)
 
     def inputs(
         self, tokens: Tensor, attention: Tensor, cache: DynamicCache | None
@@ -115,11 +129,8 @@ class LanguageModel:
         """The token ids of a prompt, in the model's chat template if it is to be used."""
         if not self.chat:
             return self.tokenizer(text)["input_ids"]
-        messages = [{"role": "user", "content": text}]
-        if self.system is not None:
-            messages.insert(0, {"role": "system", "content": self.system})
         wrapped = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False
+            conversation(text, self.system), add_generation_prompt=True, tokenize=False
         )
         return self.tokenizer(str(wrapped), add_special_tokens=False)["input_ids"]
 
@@ -152,7 +163,8 @@ def load_model(config: ModelConfig) -> LanguageModel:
             f"model.prompt is 'chat', but the tokenizer of {config.path!r} has no chat template; "
             "set it to 'plain'"
         )
-    model = language_model(network, tokenizer)
+    low = None if config.compute_dtype == "weights" else getattr(torch, config.compute_dtype)
+    model = replace(language_model(network, tokenizer), compute_dtype=low)
     return replace(model, chat=config.prompt == "chat", system=config.system)
 
 

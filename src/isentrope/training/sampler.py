@@ -169,28 +169,29 @@ def sample_rows(
     tokens = torch.full((count, length), model.pad_id)
     drawn = Drawn(tokens, *(torch.zeros(count, length) for _ in range(3)))
     attention, owner = prompt_mask.to(device), owner.to(device)
-    cache = model.sampling_cache(attention)
-    logits = model.logits(prompts.to(device), attention, last=1, cache=cache)[owner]
-    cache.batch_select_indices(owner)
-    attention = attention[owner]
-    alive = torch.arange(count)  # the rows still in the batch
-    running = torch.ones(count, dtype=torch.bool)  # of these, the ones that have not ended
-    for t in range(length):
-        new = draw(logits[:, -1], draws[alive, t].to(device), temperature, keep)
-        chosen = new.tokens
-        tokens[alive[running], t] = chosen.cpu()[running]
-        for name in ("logprob", "entropy", "full_logprob"):
-            getattr(drawn, name)[alive, t] = getattr(new, name).cpu()
-        running = running & ~torch.isin(chosen, model.eos_ids).cpu()
-        if not running.any() or t == length - 1:
-            break
-        if running.float().mean() < COMPACT_BELOW:
-            kept = running.nonzero().squeeze(-1)
-            cache.batch_select_indices(kept.to(device))
-            alive, running = alive[kept], running[kept]
-            chosen, attention = chosen[kept.to(device)], attention[kept.to(device)]
-        attention = torch.cat([attention, attention.new_ones(len(alive), 1)], -1)
-        logits = model.logits(chosen[:, None], attention, last=1, cache=cache)
+    with model.precision():
+        cache = model.sampling_cache(attention)
+        logits = model.logits(prompts.to(device), attention, last=1, cache=cache)[owner]
+        cache.batch_select_indices(owner)
+        attention = attention[owner]
+        alive = torch.arange(count)  # the rows still in the batch
+        running = torch.ones(count, dtype=torch.bool)  # of these, the ones that have not ended
+        for t in range(length):
+            new = draw(logits[:, -1], draws[alive, t].to(device), temperature, keep)
+            chosen = new.tokens
+            tokens[alive[running], t] = chosen.cpu()[running]
+            for name in ("logprob", "entropy", "full_logprob"):
+                getattr(drawn, name)[alive, t] = getattr(new, name).cpu()
+            running = running & ~torch.isin(chosen, model.eos_ids).cpu()
+            if not running.any() or t == length - 1:
+                break
+            if running.float().mean() < COMPACT_BELOW:
+                kept = running.nonzero().squeeze(-1)
+                cache.batch_select_indices(kept.to(device))
+                alive, running = alive[kept], running[kept]
+                chosen, attention = chosen[kept.to(device)], attention[kept.to(device)]
+            attention = torch.cat([attention, attention.new_ones(len(alive), 1)], -1)
+            logits = model.logits(chosen[:, None], attention, last=1, cache=cache)
     return drawn
 
 

@@ -158,7 +158,7 @@ def start_vllm(config: TrainConfig, model: LanguageModel) -> VllmSampler:
                 folder,
                 load_format="dummy",  # the weights come from the trained model
                 skip_tokenizer_init=True,
-                dtype=str(model.network.dtype).removeprefix("torch."),
+                dtype=str(model.compute_dtype or model.network.dtype).removeprefix("torch."),
                 seed=config.seed,
                 max_model_len=settings.max_model_len,
                 max_num_seqs=config.rollout.rows,
