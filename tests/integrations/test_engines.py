@@ -25,6 +25,8 @@ from isentrope.config import (
 )
 from isentrope.engines import trl, verl
 from isentrope.errors import ConfigError
+from isentrope.integrations.verl_options import read_options
+from isentrope.objective.control import EntropyBudget, Target
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 PAPER = sorted(RECIPES.glob("paper-*.toml"))
@@ -79,13 +81,27 @@ def test_trl_gets_the_budget_of_the_recipe() -> None:
     assert settings["epsilon"] == 0.2
 
 
+def test_trl_gets_its_own_adaptive_bonus() -> None:
+    control = ControlConfig(name="adaptive", target=0.3, delta=0.01, coefficient_high=0.5)
+    settings = trl.settings(replace(CONFIG, control=control), OUT, 1)
+    assert settings["use_adaptive_entropy"] is True
+    assert settings["entropy_control"] == "none"
+    assert settings["entropy_target"] == 0.3
+    assert settings["entropy_coef_delta"] == 0.0025  # 4 updates a rollout, each a quarter
+    assert (settings["entropy_coef_min"], settings["entropy_coef_max"]) == (0.0, 0.5)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
         (replace(CONFIG, objective=ObjectiveConfig(advantage="rloo")), "objective.advantage is"),
         (
             replace(CONFIG, control=ControlConfig(name="band")),
-            "control.name is 'band'; TRL has none of the controllers",
+            "control.name is 'band'; TRL does not have it",
+        ),
+        (
+            replace(CONFIG, control=ControlConfig(name="adaptive")),
+            "TRL's holds a control.target that is given",
         ),
         (
             replace(CONFIG, objective=ObjectiveConfig(loss="budget", budget=0.1)),
@@ -149,6 +165,29 @@ def test_verl_gets_the_paper_s_numbers() -> None:
     clip = verl.overrides(load_config(RECIPES / "paper-7b-clip-cov.toml"), OUT, 8)
     assert clip[f"{actor}.policy_loss.clip_cov_ratio"] == 2e-4
     assert clip[f"{actor}.clip_ratio_low"] == 1.0
+
+
+def test_verl_gets_the_budget_of_the_recipe() -> None:
+    config = replace(
+        CONFIG,
+        model=ModelConfig(path="Qwen/Qwen2.5-7B", prompt="chat"),
+        objective=ObjectiveConfig(loss="budget", clip_fraction=0.2),
+        control=ControlConfig(name="budget", gain=2.0, target=0.3, target_end=0.1),
+    )
+    found = verl.overrides(config, OUT, 8)
+    actor = "actor_rollout_ref.actor"
+    assert found[f"{actor}.policy_loss.loss_mode"] == "isentrope_budget"
+    assert (found[f"{actor}.clip_ratio_low"], found[f"{actor}.clip_ratio_high"]) == (0.2, 0.2)
+    assert f"{actor}.policy_loss.clip_cov_ratio" not in found
+    options = read_options(verl.environment(config, OUT))
+    assert options.clip_fraction == 0.2
+    expected = EntropyBudget(
+        target=Target(value=0.3, end=0.1, steps=5), gain=2.0, integral_limit=0.1
+    )
+    assert options.controller() == expected
+    fixed = replace(CONFIG, objective=ObjectiveConfig(loss="budget", budget=0.1))
+    with pytest.raises(ConfigError, match=r"objective\.budget is fixed"):
+        verl.overrides(fixed, OUT, 8)
 
 
 def test_processes_beyond_a_node_are_whole_nodes() -> None:
@@ -244,8 +283,10 @@ def test_trl_trains_a_chat_model_in_mixed_precision(tmp_path: Path) -> None:
     )
     task, model = make_task("countdown", seed=0, options={}), load_model(config.model)
     row, problem = dataset(config, task)[0], task.train(0)
-    encoded = model.tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True)
-    assert encoded["input_ids"] == model.encode(problem.prompt)
+    wrapped = model.tokenizer.apply_chat_template(
+        row["prompt"], add_generation_prompt=True, tokenize=False
+    )
+    assert model.tokenizer(str(wrapped))["input_ids"] == model.encode(problem.prompt)
     assert model.decode(model.encode("7")) == "8:5:8:7:9:"
     texts = [problem.answer, "1+1"]
     score = reward_function(task)

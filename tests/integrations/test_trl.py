@@ -260,6 +260,18 @@ def test_the_budget_follows_the_entropy_of_each_rollout(run: Callable[..., dict[
     assert rows[0]["selected/tokens"] > 0  # a budget of 0 where the mean covariance is above 0
 
 
+def test_the_adaptive_bonus_of_trl_stays_what_it_is(run: Callable[..., dict[str, Any]]) -> None:
+    """The budget's settings share the name `entropy_target` with it, and its default is TRL's."""
+    bonus = {"use_adaptive_entropy": True, "entropy_coef_delta": 0.5, "max_steps": 3}
+    for target in ({}, {"entropy_target": 5.0}):
+        ours, theirs = run(**bonus, **target), run(**bonus, **target, plain=True)
+        for name, weight in theirs["weights"].items():
+            assert torch.equal(ours["weights"][name], weight)
+        coefficients = [row["entropy_coef"] for row in ours["log"] if "entropy_coef" in row]
+        # The entropy is above 0.2 and below 5.
+        assert coefficients == ([0.5, 1.0, 1.0] if target else [0.0, 0.0, 0.0])
+
+
 def test_zero_signal_responses_can_be_left_out(run: Callable[..., dict[str, Any]]) -> None:
     kept = run(num_iterations=2, drop_zero_signal=True, covariance_metrics=True, max_steps=1)
     everything = run(num_iterations=2, covariance_metrics=True, max_steps=1)
@@ -297,6 +309,7 @@ def config(**settings: Any) -> EntropyGRPOConfig:
             "entropy_target_end is 0.1 and entropy_target_steps None; give both",
         ),
         ({"entropy_control": "budget", "entropy_measure": "mean"}, "choose token_mean or"),
+        ({"entropy_control": "budget", "use_adaptive_entropy": True}, "would both steer"),
         ({"entropy_control": "budget", "entropy_gain": -1.0}, "gain is -1.0; it must be at least"),
     ],
 )

@@ -3,8 +3,9 @@
 # pyright: reportMissingImports=false
 # The host library is not in the environment that is type-checked.
 
-import importlib
+import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -179,6 +181,41 @@ def test_a_training_worker_updates_alike_in_every_division(
 
 @extra
 @quiet
+def test_the_budget_follows_the_entropy_of_each_rollout(
+    plugin: ModuleType, tmp_path: Path, options: Callable[[str], None]
+) -> None:
+    """The same rollout three times: whole, in micro-batches, on two ranks, and from a checkpoint."""
+    options(
+        "control.target = 0.5; control.gain = 2.0; control.integral_gain = 0.5;"
+        'control.integral_limit = 0.3; control.measure = "sequence_mean"; clip_fraction = 0.1'
+    )
+    budget = {"loss": "isentrope_budget", "rollouts": True}
+    one = [{"out": f"{micro}", "micro": micro, **budget} for micro in (16, 2)]
+    trained(tmp_path, 1, [*one, {"out": "resumed", "micro": 16, "resume": True, **budget}])
+    trained(tmp_path, 2, [{"out": "ranks", "micro": 4, **budget}])
+    spec = importlib.util.spec_from_file_location("verl_program", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    error = program.entropy()[1] - 0.5
+    assert abs(0.5 * error) < 0.3 < abs(1.5 * error)  # the third step reaches the limit
+    integral = [0.5 * error, error, math.copysign(0.3, error)]
+    expected = [2.0 * error + part for part in integral]
+    whole = torch.load(tmp_path / "16.pt")
+    for name in ("16", "2", "ranks", "resumed"):
+        log = json.loads((tmp_path / f"{name}.json").read_text())
+        budgets = [np.ravel(row["control/budget"])[0] for row in log]
+        assert budgets == pytest.approx(expected, rel=1e-6)
+        assert {float(np.ravel(row["control/target"])[0]) for row in log} == {0.5}
+        assert [np.ravel(row["selected/tokens"])[0] for row in log] == [16] * 3  # 0.1 x 168
+        parts = torch.load(tmp_path / f"{name}.pt")
+        for key, weight in whole.items():
+            torch.testing.assert_close(parts[key], weight, rtol=0, atol=1e-6)
+
+
+@extra
+@quiet
 def test_verl_loads_the_plugin_by_name() -> None:
     """In a process of its own, with nothing but the environment variable."""
     pytest.importorskip("verl")
@@ -217,6 +254,10 @@ def test_options_come_from_a_variable_or_a_file(tmp_path: Path) -> None:
         ("seed = ", "is no TOML"),
         ("sede = 3", "did you mean 'seed'"),
         ('selection = "rank"', "choose one of mini_batch, micro_batch"),
+        ("clip_fraction = 2", "clip_fraction is 2"),
+        ("control.gian = 2.0", "did you mean 'gain'"),
+        ('control.name = "band"', "verl has the controller of the budget alone"),
+        ("control.target_end = 0.1", "without control.target_steps"),
         ("nowhere.toml", "No such file"),
     ],
 )

@@ -121,18 +121,28 @@ def columns() -> dict[str, torch.Tensor]:
 
 
 def run(program: dict[str, Any]) -> None:
-    """Three updates on the same mini-batch."""
+    """Three updates on the same mini-batch; with `rollouts`, in as many rollouts, and from the
+    checkpoint of the second one if it is to be resumed."""
     from verl.utils import tensordict_utils
 
     made = worker(program["loss"], program["micro"])
     rank, ranks = dist.get_rank(), dist.get_world_size()
     share = ROWS // ranks
     log = []
-    for _ in range(3):
+    for number in range(3):
+        if program.get("resume") and number == 2:
+            made = worker(program["loss"], program["micro"])
+            made.load_checkpoint(program["out"] + ".checkpoint")
         data = batch(rank * share, (rank + 1) * share)
         tensordicts = {"global_batch_size": ROWS, "temperature": 1.0, "calculate_entropy": True}
         tensordict_utils.assign_non_tensor(data, **tensordicts)
-        output = made.train_batch(data)
+        if program.get("rollouts"):
+            tensordict_utils.assign_non_tensor(data, mini_batch_size=ROWS)
+            output = made.train_mini_batch(data)
+        else:
+            output = made.train_batch(data)
+        if program.get("resume") and number == 1:
+            made.save_checkpoint(program["out"] + ".checkpoint", global_step=number)
         metrics = tensordict_utils.get(output, "metrics")
         log.append({name: plain(value) for name, value in metrics.items()})
     weights = {}
@@ -148,6 +158,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(item) for item in value]
     return value if isinstance(value, int | float) else str(value)
+
+
+def entropy() -> tuple[float, float]:
+    """Mean of -log p over the tokens of the mini-batch, and over responses of its means."""
+    rows = columns()
+    mask, values = rows["response_mask"].double(), -rows["old_log_probs"].double()
+    means = (values * mask).sum(-1) / mask.sum(-1)
+    return float((values * mask).sum() / mask.sum()), float(means.mean())
 
 
 if __name__ == "__main__":

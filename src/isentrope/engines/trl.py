@@ -8,6 +8,7 @@ from isentrope.config import ObjectiveConfig, TrainConfig
 from isentrope.engines.refusal import refuse
 from isentrope.errors import ConfigError
 from isentrope.objective.control import TARGET, EntropyBudget, settings_of
+from isentrope.training.controller import tracking_controller
 
 __all__ = ["command", "environment", "latest_update", "settings"]
 
@@ -34,6 +35,13 @@ CLIPPED = ("ppo_clip", "budget")
 
 CONTROL = (*TARGET, *settings_of(EntropyBudget))
 """Settings of the budget's controller, with `entropy_` in front in EntropyGRPOConfig."""
+
+BONUS = {
+    "coefficient_low": "entropy_coef_min",
+    "coefficient_high": "entropy_coef_max",
+    "delta": "entropy_coef_delta",
+}
+"""Settings of the adaptive bonus, and TRL's names of them."""
 
 KNOBS = (
     "clip_fraction",
@@ -65,7 +73,7 @@ TRANSLATED = {
     *("model", "task", "optimizer", "evaluation", "checkpoint"),
     *("rollout.prompts", "rollout.samples", "rollout.max_new_tokens", "rollout.rows"),
     *(f"objective.{name}" for name in OBJECTIVE),
-    *("control.name", *(f"control.{name}" for name in CONTROL)),
+    *("control.name", *(f"control.{name}" for name in (*CONTROL, *BONUS))),
 }
 """Settings, and whole sections, that have a meaning in TRL or in the worker."""
 
@@ -122,8 +130,14 @@ def reference_settings(config: TrainConfig) -> dict[str, object]:
 
 
 def control_settings(config: TrainConfig) -> dict[str, object]:
-    """The part of the arguments that is the budget's controller."""
+    """The part of the arguments that is the controller: the adapter's budget, or TRL's own
+    adaptive bonus, which moves in each update and not in each rollout."""
     control = config.control
+    if control.name == "adaptive":
+        bonus = tracking_controller(control, config.steps)
+        values = {theirs: getattr(bonus, ours) for ours, theirs in BONUS.items()}
+        values["entropy_coef_delta"] /= config.optimizer.mini_batches
+        return {"use_adaptive_entropy": True, "entropy_target": control.target, **values}
     if control.name != "budget":
         return {}
     values = {name: getattr(control, name) for name in CONTROL}
@@ -186,9 +200,19 @@ def check(config: TrainConfig) -> None:
                 "advantages too; set clip_low and clip_high",
             ),
             (
-                config.control.name not in ("none", "budget"),
-                f"control.name is {config.control.name!r}; TRL has none of the controllers of an "
-                "entropy bonus: choose budget",
+                config.control.name == "band",
+                "control.name is 'band'; TRL does not have it: choose budget or adaptive",
+            ),
+            (
+                config.control.name == "adaptive"
+                and (
+                    config.control.target is None
+                    or config.control.target_end is not None
+                    or config.control.measure != "token_mean"
+                    or objective.reducer != "token_mean"
+                ),
+                "control.name is 'adaptive'; TRL's holds a control.target that is given, of measure "
+                "token_mean, beside reducer token_mean",
             ),
             (
                 objective.loss == "budget" and config.control.name != "budget",

@@ -1,11 +1,13 @@
 """A recipe as Hydra overrides of verl. Loads neither torch nor verl."""
 
+import json
 import sys
 from pathlib import Path
 
 from isentrope.config import TrainConfig
 from isentrope.engines.refusal import refuse
 from isentrope.errors import ConfigError
+from isentrope.objective.control import TARGET, EntropyBudget, settings_of
 
 __all__ = ["command", "environment", "overrides"]
 
@@ -14,7 +16,18 @@ GPUS_PER_NODE = 8
 PROMPT_TOKENS = 2048
 """Longest prompt; the paper's, and longer ones are left out."""
 
-LOSSES = {"ppo_clip": "vanilla", "clip_cov": "isentrope_clip_cov", "kl_cov": "isentrope_kl_cov"}
+LOSSES = {
+    "ppo_clip": "vanilla",
+    "clip_cov": "isentrope_clip_cov",
+    "kl_cov": "isentrope_kl_cov",
+    "budget": "isentrope_budget",
+}
+
+CLIPPED = ("ppo_clip", "budget")
+"""Losses that are clipped by default."""
+
+CONTROL = (*TARGET, *settings_of(EntropyBudget))
+"""Settings of the budget's controller."""
 
 REDUCERS = {
     "token_mean": "token-mean",
@@ -43,6 +56,7 @@ TRANSLATED = {
     *("rollout.prompts", "rollout.samples", "rollout.temperature"),
     *("rollout.max_new_tokens", "rollout.rows"),
     *(f"objective.{name}" for name in OBJECTIVE),
+    *("control.name", *(f"control.{name}" for name in CONTROL)),
 }
 """Settings, and whole sections, that have a meaning in verl; those of the local machine have none
 and do no harm."""
@@ -72,6 +86,15 @@ def check(config: TrainConfig) -> None:
             (
                 objective.loss not in LOSSES,
                 f"objective.loss is {objective.loss!r}; choose one of {', '.join(LOSSES)}",
+            ),
+            (
+                config.control.name not in ("none", "budget"),
+                f"control.name is {config.control.name!r}; the plug-in has the budget's alone",
+            ),
+            (
+                objective.loss == "budget" and config.control.name != "budget",
+                "objective.budget is fixed; the plug-in has the budget of the controller: set "
+                "control.name",
             ),
             (
                 config.rollout.prompts % config.optimizer.mini_batches != 0,
@@ -177,9 +200,9 @@ def policy_loss(config: TrainConfig) -> Overrides:
     """The loss with its knobs. verl always clips: 1 below is no clip, since no ratio is below 0."""
     objective = config.objective
     clip_low, clip_high = objective.clip_low, objective.clip_high
-    default = 0.2 if objective.loss == "ppo_clip" else None
+    default = 0.2 if objective.loss in CLIPPED else None
     knobs = {
-        "clip_cov_ratio": objective.clip_fraction,
+        "clip_cov_ratio": objective.clip_fraction if objective.loss == "clip_cov" else None,
         "clip_cov_lb": objective.covariance_low,
         "clip_cov_ub": objective.covariance_high,
         "kl_cov_ratio": 2e-3 if objective.kl_fraction is None else objective.kl_fraction,
@@ -195,6 +218,17 @@ def policy_loss(config: TrainConfig) -> Overrides:
         if value is not None:
             result[f"{ACTOR}.policy_loss.{name}"] = value
     return result
+
+
+def budget(config: TrainConfig) -> dict[str, str]:
+    """The plug-in's options of the isentropic budget, in TOML."""
+    control = config.control
+    values = {f"control.{name}": getattr(control, name) for name in CONTROL}
+    values["clip_fraction"] = config.objective.clip_fraction
+    if control.target_end is not None:
+        values["control.target_steps"] = control.target_steps or config.steps
+    given = {name: value for name, value in values.items() if value is not None}
+    return {name: json.dumps(value) for name, value in given.items()}
 
 
 def first(value: float | None, default: float | None, otherwise: float) -> float:
@@ -266,6 +300,8 @@ def environment(config: TrainConfig, out: Path) -> dict[str, str]:
     options = f'selection = "{objective.selection}"; seed = {config.seed}'
     if objective.kl_estimator is not None:
         options += f'; kl_estimator = "{objective.kl_estimator}"'
+    if objective.loss == "budget":
+        options += "".join(f"; {name} = {value}" for name, value in budget(config).items())
     return {
         "VERL_USE_EXTERNAL_MODULES": "isentrope.integrations.verl",
         "ISENTROPE_VERL": options,

@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from isentrope.errors import ConfigError, require
+from isentrope.integrations.rollout_entropy import entropy_means, entropy_sums
 from isentrope.integrations.selection import Choice, Tokens, choose, draws, row_keys
 from isentrope.integrations.trl_config import EntropyGRPOConfig, selection
 from isentrope.integrations.trl_law import LawCallback
 from isentrope.integrations.trl_probe import AfterUpdate, Probe
 from isentrope.objective.losses import kl_estimate, log_ratio
-from isentrope.objective.masking import masked_sum, reduce_loss, sequence_means
+from isentrope.objective.masking import reduce_loss
 
 __all__ = ["EntropyGRPOConfig", "EntropyGRPOTrainer", "LawCallback"]
 
@@ -205,12 +206,8 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
 
     def _log_entropy(self, entropy: Tensor, mask: Tensor) -> None:
         """Entropy of the policy that sampled, over all ranks, before any filtering."""
-        entropy = entropy.detach().double()
-        parts = [masked_sum(entropy, mask), mask.sum(), sequence_means(entropy, mask).sum()]
-        parts.append(torch.tensor(len(mask), device=mask.device))
-        sums = self.accelerator.reduce(torch.stack([p.double() for p in parts]), reduction="sum")
-        tokens, count, means, rows = sums.tolist()
-        found = {"token_mean": tokens / max(count, 1.0), "sequence_mean": means / rows}
+        sums = self.accelerator.reduce(entropy_sums(entropy, mask), reduction="sum")
+        found = entropy_means(sums)
         self._log({f"rollout/entropy_{name}": value for name, value in found.items()})
         if self._budget is not None:
             self._budget.measured(found)

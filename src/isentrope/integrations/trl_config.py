@@ -30,6 +30,9 @@ BUDGET = (*TARGET, *settings_of(EntropyBudget))
 CLIP = 0.2
 """TRL's own default of `epsilon`."""
 
+TARGET_OF_TRL = 0.2
+"""TRL's own default of `entropy_target`, which means something else in the budget."""
+
 NO_CLIP = 1e9
 """A clip range that no ratio reaches; infinity would not survive every tracker's JSON."""
 
@@ -69,7 +72,10 @@ class EntropyGRPOConfig(trl.GRPOConfig):
     )
     entropy_target: float | None = field(
         default=None,
-        metadata={"help": "Budget: entropy to hold, in nats (that of the first rollout)"},
+        metadata={
+            "help": "Budget: entropy to hold, in nats (that of the first rollout); with TRL's "
+            "use_adaptive_entropy, TRL's target (0.2)"
+        },
     )
     entropy_target_end: float | None = field(
         default=None, metadata={"help": "Budget: the target moves linearly to this (it is held)"}
@@ -120,6 +126,8 @@ class EntropyGRPOConfig(trl.GRPOConfig):
     def __post_init__(self) -> None:
         if self.epsilon is None:
             self.epsilon = CLIP if self.entropy_control in CLIPPED else NO_CLIP
+        if self.use_adaptive_entropy and self.entropy_target is None:
+            self.entropy_target = TARGET_OF_TRL
         super().__post_init__()
         check_control(self)
 
@@ -183,7 +191,17 @@ def check_control(args: EntropyGRPOConfig) -> None:
 
 def check_budget(args: EntropyGRPOConfig) -> None:
     """Raises a ConfigError for settings of the budget that are wrong, or have no budget."""
-    given = [name for name in BUDGET if getattr(args, f"entropy_{name}") is not None]
+    if args.use_adaptive_entropy and args.entropy_control == "budget":
+        raise ConfigError(
+            "use_adaptive_entropy and entropy_control 'budget' would both steer the entropy to "
+            "entropy_target; leave one out"
+        )
+    of_trl = ("target",) if args.use_adaptive_entropy else ()
+    given = [
+        name
+        for name in BUDGET
+        if getattr(args, f"entropy_{name}") is not None and name not in of_trl
+    ]
     if given and args.entropy_control != "budget":
         name = f"entropy_{given[0]}"
         raise ConfigError(

@@ -6,7 +6,8 @@
 Every process of verl imports the module. It registers
 
 - the policy losses `isentrope_clip_cov` and `isentrope_kl_cov`, with verl's own knobs
-  (clip_cov_ratio, clip_cov_lb, clip_cov_ub; kl_cov_ratio, ppo_kl_coef; clip_ratio_low, _high);
+  (clip_cov_ratio, clip_cov_lb, clip_cov_ub; kl_cov_ratio, ppo_kl_coef; clip_ratio_low, _high), and
+  `isentrope_budget`, which holds the entropy at a target;
 - the advantage estimators `isentrope_grpo`, `isentrope_rloo`, `isentrope_opo` and so on;
 - a worker that selects tokens over the whole mini-batch of all data-parallel ranks, from the old
   log-probabilities that verl has computed: no extra forward pass.
@@ -26,7 +27,7 @@ from isentrope.errors import ConfigError, require
 from isentrope.integrations.verl_mini_batch import current_selection
 from isentrope.integrations.verl_options import plugin_options
 from isentrope.objective.advantages import ADVANTAGES
-from isentrope.objective.losses import TokenLoss, clip_cov, kl_cov
+from isentrope.objective.losses import TokenLoss, budget, clip_cov, kl_cov
 from isentrope.objective.micro_batch import micro_batch_clip_cov, micro_batch_kl_cov
 
 __all__ = ["ADVANTAGE_PREFIX", "POLICY_LOSSES", "compute_score"]
@@ -49,13 +50,7 @@ def clip_cov_loss(
     rollout_is_weights: Tensor | None = None,
 ) -> Result:
     """Clip-Cov as a verl policy loss."""
-    settings, mask = config.policy_loss, response_mask.bool()
-    clip = {
-        "clip_low": config.clip_ratio if config.clip_ratio_low is None else config.clip_ratio_low,
-        "clip_high": config.clip_ratio
-        if config.clip_ratio_high is None
-        else config.clip_ratio_high,
-    }
+    settings, mask, clip = config.policy_loss, response_mask.bool(), clip_range(config)
     tensors = (log_prob, old_log_prob, advantages, mask)
     if plugin_options().selection == "micro_batch":
         loss, selected = micro_batch_clip_cov(
@@ -94,6 +89,32 @@ def kl_cov_loss(
     return reduced(loss, selected, mask, loss_agg_mode, config, rollout_is_weights)
 
 
+def budget_loss(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: Tensor | None = None,
+) -> Result:
+    """The isentropic budget as a verl policy loss: PPO clip without the tokens that exceed it."""
+    mask = response_mask.bool()
+    selected = current_selection(mask)
+    tensors = (log_prob, old_log_prob, advantages, mask)
+    loss = budget(*tensors, selected=selected, **clip_range(config))
+    return reduced(loss, selected, mask, loss_agg_mode, config, rollout_is_weights)
+
+
+def clip_range(config: Any) -> dict[str, float]:
+    """The PPO clip of verl's configuration."""
+    low, high = config.clip_ratio_low, config.clip_ratio_high
+    return {
+        "clip_low": config.clip_ratio if low is None else low,
+        "clip_high": config.clip_ratio if high is None else high,
+    }
+
+
 def reduced(
     loss: TokenLoss,
     selected: Tensor,
@@ -120,6 +141,7 @@ def reduced(
 POLICY_LOSSES: Mapping[str, Callable[..., Result]] = {
     "isentrope_clip_cov": clip_cov_loss,
     "isentrope_kl_cov": kl_cov_loss,
+    "isentrope_budget": budget_loss,
 }
 
 

@@ -3,13 +3,15 @@
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from isentrope.config import build
+from isentrope.config import ControlConfig, build
 from isentrope.errors import ConfigError
+from isentrope.objective.control import Tracking
+from isentrope.training.controller import tracking_controller
 
 __all__ = ["VARIABLE", "PluginOptions", "plugin_options", "read_options"]
 
@@ -30,6 +32,32 @@ class PluginOptions:
     """KL-Cov: estimator of the penalty."""
     seed: int = 0
     """Seed of Clip-Cov's draw."""
+    clip_fraction: float = 1.0
+    """Isentropic budget: largest fraction of the tokens whose gradient is cut."""
+    control: ControlConfig = field(default_factory=ControlConfig)
+    """Isentropic budget: control.target, control.gain and so on, as in a recipe."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.clip_fraction <= 1:
+            raise ConfigError(f"clip_fraction is {self.clip_fraction}; it must be from 0 to 1")
+        if self.control.name not in ("none", "budget"):
+            raise ConfigError(
+                f"control.name is {self.control.name!r}; verl has the controller of the budget alone"
+            )
+        if self.control.target_end is not None and self.control.target_steps is None:
+            raise ConfigError(
+                f"control.target_end is {self.control.target_end} without control.target_steps, the "
+                "rollouts until then; give both"
+            )
+
+    def controller(self) -> Tracking:
+        """The controller of the budget, before the first rollout."""
+        if self.selection != "mini_batch":
+            raise ConfigError(
+                f"selection is {self.selection!r}, but the isentropic budget is of the mini-batch; "
+                "leave it out"
+            )
+        return tracking_controller(replace(self.control, name="budget"), 1)
 
 
 @cache
