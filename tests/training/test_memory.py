@@ -168,7 +168,7 @@ def test_sampling_halves_too_and_gives_the_same_samples(model: LanguageModel) ->
             fresh,
             prompts,
             generator=stream(0, "a"),
-            on_part=lambda part: sizes.append(len(part.tokens)),
+            on_part=lambda part, _: sizes.append(len(part.tokens)),
             **options,
         )
     assert memory.failures == 2  # 24 rows, then 12; 6 rows are one group of 4

@@ -51,6 +51,33 @@ def test_the_number_of_rows_at_once_changes_no_sample(
     assert torch.equal(whole.tokens * whole.mask, parts.tokens * parts.mask)
 
 
+def test_prompts_of_like_length_are_sampled_together(model: LanguageModel) -> None:
+    prompts = [model.encode(text) for text in ("3 5=8:", "3 5 7 9=24:", "2 4=6:", "1 2 3=6:")]
+    lengths = [len(prompt) for prompt in prompts]
+    parts: list[tuple[Rollout, list[int]]] = []
+    whole = sample(
+        model,
+        prompts,
+        samples=3,
+        temperature=1.0,
+        max_new_tokens=6,
+        generator=stream(0, "lengths"),
+        rows=6,
+        on_part=lambda part, numbers: parts.append((part, list(numbers))),
+    )
+    assert lengths[1] > lengths[3] > lengths[0] == lengths[2]
+    assert [numbers for _, numbers in parts] == [[1, 3], [0, 2]]
+    for part, numbers in parts:
+        assert part.prompts.shape[1] == max(lengths[number] for number in numbers)
+        assert part.prompt_mask.sum(-1).tolist() == [lengths[n] for n in numbers for _ in range(3)]
+        for place, number in enumerate(numbers):
+            mine, theirs = slice(3 * place, 3 * place + 3), slice(3 * number, 3 * number + 3)
+            width = min(part.tokens.shape[1], whole.tokens.shape[1])
+            kept = whole.mask[theirs, :width]
+            assert torch.equal(part.mask[mine, :width], kept)
+            assert torch.equal(part.tokens[mine, :width][kept], whole.tokens[theirs, :width][kept])
+
+
 def test_padding_of_the_prompt_changes_no_number(model: LanguageModel, texts: list[str]) -> None:
     rollout = rollout_of(model, texts)
     wider = Rollout(

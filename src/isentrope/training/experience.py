@@ -1,13 +1,11 @@
 """One rollout with its rewards: what a step learns from."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from isentrope.config import TrainConfig
 from isentrope.objective.advantages import group_means, zero_signal
@@ -15,7 +13,7 @@ from isentrope.objective.masking import masked_mean, sequence_means
 from isentrope.objective.streams import stream
 from isentrope.tasks.problem import Task
 from isentrope.training.model import LanguageModel
-from isentrope.training.sampler import Rollout
+from isentrope.training.sampler import Rollout, join_rollouts
 from isentrope.training.samplers import LocalSampler, Sampler
 from isentrope.training.scoring import Scorer
 
@@ -162,22 +160,6 @@ def join(one: Experience, other: Experience) -> Experience:
         torch.cat([one.groups, other.groups]),
         {name: one.seconds[name] + other.seconds[name] for name in one.seconds},
     )
-
-
-def join_rollouts(parts: Sequence[Rollout]) -> Rollout:
-    """The rollouts one below the other: prompts padded on the left, responses on the right."""
-    columns = {}
-    for name in Rollout.__slots__:
-        values = [getattr(part, name) for part in parts]
-        if values[0].dim() == 2:
-            width = max(value.shape[1] for value in values)
-            left = name.startswith("prompt")
-            values = [
-                pad(value, (width - value.shape[1], 0) if left else (0, width - value.shape[1]))
-                for value in values
-            ]
-        columns[name] = torch.cat(values)
-    return Rollout(**columns)
 
 
 def scored_tokens(

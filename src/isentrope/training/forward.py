@@ -6,6 +6,7 @@ from transformers import DynamicCache
 
 from isentrope.objective.token_stats import TokenStats, token_stats, token_stats_from_hidden
 from isentrope.training.model import LanguageModel
+from isentrope.training.packing import micro_batches
 from isentrope.training.sampler import Rollout
 
 __all__ = ["response_logits", "response_logprob", "response_numbers", "response_stats"]
@@ -85,9 +86,9 @@ def response_numbers(
     """Log-probability and entropy (B, T) of each response token, both at that temperature,
     `size` responses at a time; on the CPU."""
     logprob, entropy = (torch.zeros(rollout.mask.shape) for _ in range(2))
-    for start in range(0, len(logprob), size):
-        part = rollout.rows(slice(start, start + size)).trimmed()
+    for rows in micro_batches(rollout, size):
+        part = rollout.rows(rows).trimmed()
         stats = response_stats(model, part, temperature)
-        place = slice(start, start + size), slice(part.tokens.shape[1])
+        place = rows, slice(part.tokens.shape[1])
         logprob[place], entropy[place] = stats.logprob.cpu(), stats.entropy.cpu()
     return logprob, entropy

@@ -20,6 +20,7 @@ from isentrope.config import TrainConfig
 from isentrope.objective.streams import stream
 from isentrope.training.forward import response_logprob, response_stats
 from isentrope.training.model import LanguageModel, load_model
+from isentrope.training.packing import micro_batches
 from isentrope.training.sampler import Rollout
 
 __all__ = ["ImplicitRewardModel", "make_reward_model", "outcome_metrics"]
@@ -69,8 +70,7 @@ class ImplicitRewardModel:
         settings, device = self.config.prime, self.model.device
         self.optimizer.zero_grad(set_to_none=True)  # what a call that ran out of memory left
         total = 0.0
-        for start in range(0, len(outcome), size):
-            rows = slice(start, start + size)
+        for rows in micro_batches(rollout, size):
             part = rollout.rows(rows).trimmed()
             stats = response_stats(self.model, part, self.config.rollout.temperature)
             mask = part.mask.to(device)

@@ -11,13 +11,24 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from isentrope.objective.masking import response_mask
 from isentrope.objective.token_stats import token_stats
 from isentrope.training.filtering import WHOLE, Filter, filtered
 from isentrope.training.model import LanguageModel
 
-__all__ = ["Drawn", "OnPart", "Rollout", "draw", "ignored", "pad_left", "sample", "sample_rows"]
+__all__ = [
+    "Drawn",
+    "OnPart",
+    "Rollout",
+    "draw",
+    "ignored",
+    "join_rollouts",
+    "pad_left",
+    "sample",
+    "sample_rows",
+]
 
 COMPACT_BELOW = 0.75
 """Ended rows are dropped when fewer than this share is alive: dropping copies the cache."""
@@ -68,12 +79,28 @@ class Rollout:
         )
 
 
-OnPart = Callable[[Rollout], object]
-"""Is told of a part of a rollout when it is sampled."""
+OnPart = Callable[[Rollout, Sequence[int]], object]
+"""Is told of a part of a rollout when it is sampled, with the numbers of its prompts."""
 
 
-def ignored(part: Rollout) -> None:
+def ignored(part: Rollout, prompts: Sequence[int]) -> None:
     """The `OnPart` that does nothing."""
+
+
+def join_rollouts(parts: Sequence[Rollout]) -> Rollout:
+    """The rollouts one below the other: prompts padded on the left, responses on the right."""
+    columns = {}
+    for name in Rollout.__slots__:
+        values = [getattr(part, name) for part in parts]
+        if values[0].dim() == 2:
+            width = max(value.shape[1] for value in values)
+            left = name.startswith("prompt")
+            values = [
+                pad(value, (width - value.shape[1], 0) if left else (0, width - value.shape[1]))
+                for value in values
+            ]
+        columns[name] = torch.cat(values)
+    return Rollout(**columns)
 
 
 @torch.no_grad()
@@ -93,26 +120,33 @@ def sample(
 
     With a filter, log-probs are of the filtered distribution, entropy is of the whole one.
     At most `rows` responses (but at least one group) are in the batch at once, and fewer where
-    memory does not hold them. `on_part` is told of each batch, in order, when it is done.
+    memory does not hold them; prompts of a batch are about equally long. `on_part` is told of each
+    batch when it is done.
     """
     padded, prompt_mask = pad_left(prompts, model.pad_id)
     draws = torch.rand(len(prompts), samples, max_new_tokens, generator=generator)
+    order = torch.arange(len(prompts))
+    if rows < len(prompts) * samples:
+        order = prompt_mask.sum(-1).argsort(descending=True, stable=True)
 
     def groups_from(first: int, rows: int) -> Rollout:
-        """The responses of as many groups, from this one on, as there are rows for."""
-        some = slice(first, first + max(1, rows // samples))
-        return sample_groups(model, padded[some], prompt_mask[some], draws[some], temperature, keep)
+        """The responses of as many groups, from this place on, as there are rows for."""
+        some = order[first : first + max(1, rows // samples)]
+        start = int(prompt_mask[some].any(0).int().argmax())
+        given = (padded[some, start:], prompt_mask[some, start:], draws[some])
+        return sample_groups(model, *given, temperature, keep)
 
     parts: list[Rollout] = []
     first = 0
     while first < len(prompts):
         work, wanted = partial(groups_from, first), min(rows, (len(prompts) - first) * samples)
         part = model.sampling_rows.fit(work, max(samples, wanted), least=samples)
-        on_part(part)
+        last = first + len(part.tokens) // samples
+        on_part(part, order[first:last].tolist())
         parts.append(part)
-        first += len(part.tokens) // samples
-    columns = ([getattr(part, name) for part in parts] for name in Rollout.__slots__)
-    return Rollout(*map(torch.cat, columns)).trimmed()
+        first = last
+    back = (order.argsort()[:, None] * samples + torch.arange(samples)).flatten()
+    return join_rollouts(parts).rows(back).trimmed()
 
 
 def sample_groups(

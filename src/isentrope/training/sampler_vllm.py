@@ -83,7 +83,9 @@ class VllmSampler:
             use_tqdm=False,
         )
         rollout = self.rollout(repeated, [output.outputs[0] for output in outputs])
-        on_part(rollout)  # its log-probs and entropies are of no interest to a verifier
+        on_part(
+            rollout, range(len(prompts))
+        )  # its log-probs and entropies are of no interest to a verifier
         logprob, entropy = self.numbers(rollout, temperature)
         if temperature != 1:
             _, entropy = self.numbers(rollout, 1.0)

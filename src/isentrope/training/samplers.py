@@ -30,7 +30,7 @@ class Sampler(Protocol):
     ) -> Rollout:
         """`samples` responses to each prompt, the responses of one prompt side by side.
 
-        `on_part` may be told of parts of them as they are done, in order.
+        `on_part` may be told of parts of them as they are done, with the numbers of their prompts.
         """
         ...
 

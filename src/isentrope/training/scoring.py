@@ -1,5 +1,6 @@
 """Rewards from verifiers, of a whole rollout or of its parts while the next ones are sampled."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
@@ -24,7 +25,7 @@ def score(model: LanguageModel, task: Task, problems: list[Problem], rollout: Ro
 
 
 class Scorer:
-    """Scores the parts of a rollout in one background thread, in order; a context manager.
+    """Scores the parts of a rollout in one background thread; a context manager.
 
     Nothing else may use the tokenizer until `rewards` has returned: it is not made for two threads.
     """
@@ -34,24 +35,34 @@ class Scorer:
     ) -> None:
         self.model = model
         self.task = task
-        self.waiting = problems
+        self.problems = problems
         self.samples = samples
         self.thread = ThreadPoolExecutor(max_workers=1)
-        self.scores: list[Future[Tensor]] = []
+        self.scores: list[tuple[Tensor, Future[Tensor]]] = []
 
-    def add(self, part: Rollout) -> None:
-        """Has the responses scored to the next of the problems."""
-        count = len(part.tokens) // self.samples
-        problems, self.waiting = self.waiting[:count], self.waiting[count:]
-        self.scores.append(self.thread.submit(score, self.model, self.task, problems, part))
+    def add(self, part: Rollout, numbers: Sequence[int]) -> None:
+        """Has the responses to the problems of these numbers scored."""
+        problems = [self.problems[number] for number in numbers]
+        found = self.thread.submit(score, self.model, self.task, problems, part)
+        self.scores.append((self.places(numbers), found))
+
+    def places(self, numbers: Sequence[int]) -> Tensor:
+        """The rows of the whole rollout that belong to these problems."""
+        first = torch.tensor(numbers, dtype=torch.long)[:, None] * self.samples
+        return (first + torch.arange(self.samples)).flatten()
 
     def rewards(self, rollout: Rollout) -> Tensor:
         """Rewards (B,) of the whole rollout, with those parts that have not been added."""
-        if self.waiting:
-            self.add(
-                rollout.rows(slice(len(rollout.tokens) - len(self.waiting) * self.samples, None))
-            )
-        return torch.cat([scores.result() for scores in self.scores])
+        missing = torch.ones(len(rollout.tokens), dtype=torch.bool)
+        for rows, _ in self.scores:
+            missing[rows] = False
+        left = missing.view(-1, self.samples).all(-1).nonzero().flatten().tolist()
+        if left:
+            self.add(rollout.rows(self.places(left)), left)
+        rewards = torch.empty(len(rollout.tokens))
+        for rows, scores in self.scores:
+            rewards[rows] = scores.result()
+        return rewards
 
     def __enter__(self) -> "Scorer":
         return self

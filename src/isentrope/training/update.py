@@ -2,7 +2,6 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,6 +18,7 @@ from isentrope.training.forward import response_logprob, response_stats
 from isentrope.training.lora import start_policy
 from isentrope.training.model import LanguageModel
 from isentrope.training.objective import Objective
+from isentrope.training.packing import micro_batches
 from isentrope.training.prime import ImplicitRewardModel
 from isentrope.training.sampler import Rollout
 from isentrope.training.samplers import Sampler
@@ -35,14 +35,12 @@ class MiniBatch:
     covariance: Tensor
     selected: Tensor
 
-    def micro_batches(self, size: int) -> Iterator["MiniBatch"]:
-        """The same responses in parts, each without its surplus padding."""
-        for start in range(0, len(self.advantage), size):
-            rows = slice(start, start + size)
-            part = self.rollout.rows(rows).trimmed()
-            width = part.tokens.shape[1]
-            per_token = (self.advantage, self.covariance, self.selected)
-            yield MiniBatch(part, *(values[rows, :width] for values in per_token))
+    def rows(self, index: Tensor) -> "MiniBatch":
+        """Some of the responses, without their surplus padding."""
+        part = self.rollout.rows(index).trimmed()
+        width = part.tokens.shape[1]
+        per_token = (self.advantage, self.covariance, self.selected)
+        return MiniBatch(part, *(values[index, :width] for values in per_token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +171,14 @@ class Learner:
             batch.rollout.mask, settings.reducer, self.config.rollout.max_new_tokens
         ).to(self.model.device)
         selected, logprob = batch.selected.clone(), torch.zeros(batch.selected.shape)
-        start = 0
-        for part in batch.micro_batches(size):
+        shared = not self.model.network.training
+        for rows in micro_batches(batch.rollout, size, shared=shared):
+            part = batch.rows(rows)
             loss, chosen, current = self.token_loss(part, sums, draws, on_policy=on_policy)
             mask = part.rollout.mask.to(loss.device)
             reduce_loss(loss, mask, settings.reducer, denominator).backward()
-            place = slice(start, start + len(mask)), slice(mask.shape[1])
+            place = rows, slice(mask.shape[1])
             selected[place], logprob[place] = chosen.cpu(), current.cpu()
-            start += len(mask)
         return selected, logprob
 
     def token_loss(
