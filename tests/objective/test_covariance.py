@@ -4,10 +4,14 @@ import pytest
 import torch
 
 from isentrope.objective.covariance import (
+    QUADRANTS,
+    covariance_metrics,
     moments,
+    quadrants,
     quota,
     select_top,
     select_window,
+    selection_metrics,
     sequence_covariance,
     token_covariance,
     top_means,
@@ -132,6 +136,43 @@ def test_no_token_no_crash() -> None:
     assert covariance.tolist() == [[0, 0], [0, 0]]
     assert not select_top(covariance, nothing, kl_fraction=1.0).any()
     assert not select_window(covariance, nothing, clip_fraction=1.0, generator=generator()).any()
+
+
+def test_parts_of_the_covariance_by_hand() -> None:
+    """Four tokens, advantages +-1, log-probs -1 and -3: (l - mean l) is +-1, so Cov is +-1."""
+    logprob = torch.tensor([[-1.0, -3.0, -1.0, -3.0, 9.0]])
+    advantage = torch.tensor([[1.0, 1.0, -1.0, -1.0, 9.0]])
+    mask = torch.tensor([[True, True, True, True, False]])
+    covariance = token_covariance(logprob, advantage, mask)
+    found = quadrants(covariance, advantage, mask)
+    assert {name: of_it[0].nonzero().flatten().tolist() for name, of_it in found.items()} == {
+        "rewarded_likely": [0],
+        "rewarded_unlikely": [1],
+        "punished_likely": [2],
+        "punished_unlikely": [3],
+    }
+    metrics = covariance_metrics(covariance, advantage, mask)
+    parts = [metrics[f"covariance/part_{name}"] for name in QUADRANTS]
+    assert parts == [0.25, -0.25, -0.25, 0.25]
+    assert metrics["covariance/mean"] == 0.0
+    # Of two tokens with covariance 1 one is rewarded, the first in row order.
+    assert metrics["rewarded/top_0.5"] == 0.5
+    assert math.isnan(metrics["rewarded/top_0.2"])
+    selected = torch.tensor([[False, True, False, True, False]])
+    assert selection_metrics(covariance, advantage, selected, mask)["selected/rewarded"] == 0.5
+
+
+def test_the_parts_of_the_covariance_add_up() -> None:
+    draw = torch.Generator().manual_seed(0)
+    logprob = -torch.rand(6, 9, generator=draw)
+    advantage = torch.randn(6, 1, generator=draw).expand(6, 9)
+    mask = torch.rand(6, 9, generator=draw) > 0.2
+    covariance = token_covariance(logprob, advantage, mask)
+    metrics = covariance_metrics(covariance, advantage, mask)
+    parts = [metrics[f"covariance/part_{name}"] for name in QUADRANTS]
+    assert sum(parts) == pytest.approx(metrics["covariance/mean"], abs=1e-6)
+    assert [part > 0 for part in parts] == [True, False, False, True]
+    assert sum(metrics[f"tokens/{name}"] for name in QUADRANTS) == pytest.approx(1)
 
 
 def test_top_means_by_hand() -> None:

@@ -1,5 +1,6 @@
 """`isentrope probe MODEL [TASK]`: the entropy mechanism of a model, without training it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -99,29 +100,43 @@ def run(options: Options) -> int:
 
 
 def tables(result: dict[str, float], options: Options) -> list[object]:
-    """Four tables: the rollout, the token covariance, the same by class of token, the covariance
-    of responses."""
+    """The rollout; the token covariance, its parts by the signs of its factors, its means by class
+    of token; the covariance of responses."""
+    tops = {
+        f"{float(name):g}": [value, result[f"rewarded/top_{name}"]]
+        for name, value in named(result, "covariance/top_")
+    }
+    parts = {
+        name.replace("_", ", "): [result[f"tokens/{name}"], value]
+        for name, value in named(result, "covariance/part_")
+    }
+    classes = {
+        name: [share, result[f"covariance/class_{name}"]]
+        for name, share in named(result, "tokens/class_")
+    }
+    return [
+        table(
+            f"{options.model} on {options.task}",
+            ("measured on the rollout", "value"),
+            {name: [result[key]] for name, key in ROLLOUT_ROWS.items()},
+        ),
+        table(
+            "token covariance, nats",
+            ("mean of the largest", "value", "share rewarded"),
+            {**tops, "all tokens": [result["covariance/mean"], rewarded(result)]},
+        ),
+        table(
+            "parts of the mean token covariance, nats", ("tokens", "share of tokens", "part"), parts
+        ),
+        table("token covariance by class, nats", ("class", "share of tokens", "mean"), classes),
+        of_responses(result),
+    ]
+
+
+def of_responses(result: dict[str, float]) -> object:
+    """The covariance of responses, by the difficulty of the problem."""
     from rich.table import Table
 
-    rollout = Table(title=f"{options.model} on {options.task}", title_justify="left")
-    rollout.add_column("measured on the rollout")
-    rollout.add_column("value", justify="right")
-    for name, key in ROLLOUT_ROWS.items():
-        rollout.add_row(name, text(result[key]))
-    tokens = Table(title="token covariance, nats", title_justify="left")
-    tokens.add_column("mean of the largest")
-    tokens.add_column("value", justify="right")
-    for key in result:
-        if key.startswith("covariance/top_"):
-            tokens.add_row(f"{float(key.removeprefix('covariance/top_')):g}", text(result[key]))
-    tokens.add_row("all tokens", text(result["covariance/mean"]))
-    classes = Table(title="token covariance by class, nats", title_justify="left")
-    for column in ("class", "share of tokens", "mean"):
-        classes.add_column(column, justify="left" if column == "class" else "right")
-    for key in result:
-        if key.startswith("tokens/class_"):
-            name = key.removeprefix("tokens/class_")
-            classes.add_row(name, text(result[key]), text(result[f"covariance/class_{name}"]))
     responses = Table(title="covariance of responses, mean over problems", title_justify="left")
     for column in ("problems", "count", "A (theorem 2)", "pi A (theorem 1)"):
         responses.add_column(column, justify="left" if column == "problems" else "right")
@@ -138,7 +153,29 @@ def tables(result: dict[str, float], options: Options) -> list[object]:
         text(result["covariance/sequence"]),
         text(result["covariance/sequence_pi"]),
     )
-    return [rollout, tokens, classes, responses]
+    return responses
+
+
+def rewarded(result: dict[str, float]) -> float:
+    """The share of tokens whose advantage is above the mean."""
+    return result["tokens/rewarded_likely"] + result["tokens/rewarded_unlikely"]
+
+
+def named(result: dict[str, float], start: str) -> list[tuple[str, float]]:
+    """The values whose keys begin so, by the rest of the key."""
+    return [(key.removeprefix(start), result[key]) for key in result if key.startswith(start)]
+
+
+def table(title: str, columns: Sequence[str], rows: Mapping[str, Sequence[float]]) -> object:
+    """A name and numbers in each row."""
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left")
+    for place, column in enumerate(columns):
+        made.add_column(column, justify="right" if place else "left")
+    for name, values in rows.items():
+        made.add_row(name, *map(text, values))
+    return made
 
 
 def text(value: float) -> str:

@@ -95,7 +95,7 @@ def choose(
     if select is not None:
         selected = select(covariance, ordered.mask, generator)
     # What is not defined is left out: trackers take NaN for a value.
-    metrics = selection_metrics(covariance, selected, ordered.mask)
+    metrics = selection_metrics(covariance, advantage, selected, ordered.mask)
     here = order.argsort()[first : first + rows]
     return Choice(
         covariance=covariance[here, :width],

@@ -17,10 +17,12 @@ from isentrope.objective.masking import masked_mean, sequence_means
 from isentrope.objective.shapes import GroupIds, PerSequence, PerToken, TokenMask
 
 __all__ = [
+    "QUADRANTS",
     "TOP_FRACTIONS",
     "Moments",
     "covariance_metrics",
     "moments",
+    "quadrants",
     "quota",
     "select_top",
     "select_window",
@@ -32,6 +34,11 @@ __all__ = [
 
 TOP_FRACTIONS = (0.0002, 0.002, 0.02, 0.2, 0.5)
 """The rows of the paper's table 1."""
+
+QUADRANTS = ("rewarded_likely", "rewarded_unlikely", "punished_likely", "punished_unlikely")
+"""Advantage above its mean or below, log-prob above its mean or below. The first and the last have
+a positive covariance and lower the entropy: choices that are reinforced, and mistakes that are
+unlearnt. The other two raise it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,30 +170,59 @@ def scatter_selection(chosen: Tensor, mask: TokenMask) -> TokenMask:
 
 
 @torch.no_grad()
-def top_means(covariance: PerToken, mask: TokenMask, fractions: Sequence[float]) -> list[Tensor]:
-    """Mean covariance of the top fraction of tokens, for each fraction (paper, table 1).
+def top_means(
+    covariance: PerToken,
+    mask: TokenMask,
+    fractions: Sequence[float],
+    of: PerToken | None = None,
+) -> list[Tensor]:
+    """Mean covariance of the top fraction of tokens, for each fraction (paper, table 1); or the
+    mean `of` other values of these tokens.
 
     A fraction of the batch that is less than one token is NaN: there is nothing to average.
     """
-    values = covariance[mask].sort(descending=True).values
+    order = covariance[mask].argsort(descending=True, stable=True)
+    values = (covariance if of is None else of)[mask][order]
     return [values[: quota(values.numel(), fraction)].mean() for fraction in fractions]
 
 
-def covariance_metrics(covariance: PerToken, mask: TokenMask) -> dict[str, float]:
-    """How the covariance is distributed over the tokens: its mean, and those of the top fractions."""
-    tops = top_means(covariance, mask, TOP_FRACTIONS)
-    return {
-        "covariance/mean": masked_mean(covariance, mask).item(),
-        **{f"covariance/top_{f}": top.item() for f, top in zip(TOP_FRACTIONS, tops, strict=True)},
-    }
+def quadrants(covariance: PerToken, advantage: PerToken, mask: TokenMask) -> dict[str, TokenMask]:
+    """The tokens (B, T) by the signs of the covariance's two factors, by the names in QUADRANTS."""
+    rewarded = advantage > masked_mean(advantage, mask)
+    likely = (covariance > 0) == rewarded  # the sign of a product is that of its factors
+    masks = (rewarded & likely, rewarded & ~likely, ~rewarded & likely, ~rewarded & ~likely)
+    return {name: mask & of_it for name, of_it in zip(QUADRANTS, masks, strict=True)}
+
+
+def covariance_metrics(
+    covariance: PerToken, advantage: PerToken, mask: TokenMask
+) -> dict[str, float]:
+    """How the covariance is distributed over the tokens: its mean; that of the top fractions, and
+    which share of these has an advantage above the mean; the part of the mean that comes from each
+    quadrant, and the share of tokens in it."""
+    rewarded = (advantage > masked_mean(advantage, mask)).float()
+    metrics = {"covariance/mean": masked_mean(covariance, mask).item()}
+    for name, values in (("covariance", covariance), ("rewarded", rewarded)):
+        tops = top_means(covariance, mask, TOP_FRACTIONS, of=values)
+        metrics |= {
+            f"{name}/top_{f}": top.item() for f, top in zip(TOP_FRACTIONS, tops, strict=True)
+        }
+    for name, of_it in quadrants(covariance, advantage, mask).items():
+        part = torch.where(of_it, covariance, 0.0)
+        metrics[f"covariance/part_{name}"] = masked_mean(part, mask).item()
+        metrics[f"tokens/{name}"] = masked_mean(of_it.float(), mask).item()
+    return metrics
 
 
 def selection_metrics(
-    covariance: PerToken, selected: TokenMask, mask: TokenMask
+    covariance: PerToken, advantage: PerToken, selected: TokenMask, mask: TokenMask
 ) -> dict[str, float]:
-    """How the covariance is distributed, and how many tokens were selected."""
+    """How the covariance is distributed, how many tokens were selected, and which share of these
+    has an advantage above the mean."""
+    rewarded = (advantage > masked_mean(advantage, mask)).float()
     return {
-        **covariance_metrics(covariance, mask),
+        **covariance_metrics(covariance, advantage, mask),
         "selected/tokens": int(selected.sum()),
         "selected/fraction": masked_mean(selected.float(), mask).item(),
+        "selected/rewarded": masked_mean(rewarded, selected).item(),
     }

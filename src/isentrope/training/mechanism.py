@@ -49,7 +49,7 @@ def probe(config: TrainConfig) -> dict[str, float]:
     return {
         **experience.metrics(),
         "groups/used": kept.group_count,
-        **covariance_metrics(covariance, rollout.mask),
+        **covariance_metrics(covariance, advantage, rollout.mask),
         **class_metrics(model, rollout, covariance),
         **counts,
         **mechanism_metrics(rollout, advantage, kept.rewards, groups),

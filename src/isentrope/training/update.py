@@ -95,7 +95,7 @@ class Learner:
         metrics = {name: total / tokens for name, total in sums.items()}
         metrics["grad_norm"] = sum(norms) / len(norms)
         metrics["learning_rate"] = learning_rate(self.config, step)
-        metrics |= {**mismatch, **selection_metrics(covariance, selected, rollout.mask)}
+        metrics |= {**mismatch, **selection_metrics(covariance, advantage, selected, rollout.mask)}
         size = self.config.optimizer.micro_batch_size
         metrics |= self.model.training_rows.metric("micro_batch_size", size)
         return metrics, covariance, selected
