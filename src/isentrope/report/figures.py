@@ -22,6 +22,12 @@ TOP_SHARES = {
     "covariance/top_0.2": ("top 20 %", 0),
     "covariance/top_0.5": ("top 50 %", 3),
 }
+PARTS = {
+    "covariance/part_rewarded_likely": ("rewarded, likely", 2),
+    "covariance/part_punished_unlikely": ("punished, unlikely", 1),
+    "covariance/part_rewarded_unlikely": ("rewarded, unlikely", 3),
+    "covariance/part_punished_likely": ("punished, likely", 4),
+}
 PHASES = {
     "time/rollout_s": ("rollout", 0),
     "time/update_s": ("update", 1),
@@ -174,14 +180,16 @@ def forecast(reading: Reading, early: EarlyFit | None) -> Chart:
 
 
 def covariance(run: Run) -> Chart:
-    """Mean covariance over all tokens, over steps."""
+    """Mean covariance over all tokens, and its parts, over steps."""
     return stepwise(
         run,
         "Covariance, mean over all tokens",
         "covariance",
-        {"covariance/mean": ("mean covariance", 0)},
+        {"covariance/mean": ("mean covariance", 0), **PARTS},
         note="Centred log-probability times centred advantage. Above zero the update lowers "
-        "entropy, below zero it raises it.",
+        "entropy, below zero it raises it. The parts add up to the mean: choices that are "
+        "reinforced (rewarded, likely), mistakes that are unlearnt (punished, unlikely), and the "
+        "two that raise entropy.",
     )
 
 
