@@ -1,9 +1,11 @@
 """Reward and entropy of one set of weights, on held-out problems."""
 
+import torch
+
 from isentrope.config import TrainConfig
 from isentrope.errors import ConfigError
 from isentrope.evaluation.estimators import bootstrap_interval, pass_at_k
-from isentrope.objective.masking import masked_mean, sequence_means
+from isentrope.objective.entropy import entropy_metrics
 from isentrope.objective.streams import stream
 from isentrope.tasks.problem import Problem, Task
 from isentrope.training.filtering import Filter
@@ -37,6 +39,7 @@ def evaluate(
         generator=stream(config.seed, "evaluation"),
         keep=Filter(settings.top_p, settings.top_k, settings.min_p),
     )
+    groups = torch.arange(len(problems)).repeat_interleave(settings.samples)
     rewards = score(model, task, problems, rollout).view(len(problems), settings.samples)
     average = bootstrap_interval(rewards.nanmean(-1).tolist(), seed=config.seed)
     right = (rewards > 0.5).sum(-1).tolist()
@@ -51,8 +54,7 @@ def evaluate(
         "reward/avg_low": average.low,
         "reward/avg_high": average.high,
         "reward/pass": sum(passed) / len(passed),
-        "entropy/token_mean": masked_mean(rollout.entropy, rollout.mask).item(),
-        "entropy/sequence_mean": sequence_means(rollout.entropy, rollout.mask).mean().item(),
+        **entropy_metrics(rollout.entropy, rollout.mask, groups),
         "length/mean": rollout.mask.sum(-1).float().mean().item(),
         "truncated": rollout.truncated.float().mean().item(),
     }

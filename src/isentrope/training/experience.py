@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isentrope.config import TrainConfig
 from isentrope.objective.advantages import group_means, zero_signal
-from isentrope.objective.masking import masked_mean, sequence_means
+from isentrope.objective.entropy import entropy_metrics
 from isentrope.objective.streams import stream
 from isentrope.tasks.problem import Task
 from isentrope.training.model import LanguageModel
@@ -73,8 +73,7 @@ class Experience:
         equal = zero_signal(self.rewards, self.groups)
         positive = self.rewards.nan_to_num(nan=0.0) > 0
         return {
-            "entropy/token_mean": masked_mean(rollout.entropy, rollout.mask).item(),
-            "entropy/sequence_mean": sequence_means(rollout.entropy, rollout.mask).mean().item(),
+            **entropy_metrics(rollout.entropy, rollout.mask, self.groups),
             "reward/mean": self.rewards.nanmean().item(),
             "groups/all_right": (equal & positive).float().mean().item(),
             "groups/all_wrong": (equal & ~positive).float().mean().item(),
