@@ -65,6 +65,12 @@ class ModelConfig:
                 f"compute_dtype is {self.compute_dtype!r} and dtype {self.dtype!r}; lower products "
                 "are for weights in float32: set model.dtype to 'float32', or leave compute_dtype out"
             )
+        if self.compute_dtype != "weights" and self.lora_rank:
+            raise ConfigError(
+                f"compute_dtype is {self.compute_dtype!r} and lora_rank {self.lora_rank}; the weights "
+                "beside adapters do not change, and adapters are float32: set dtype to 'bfloat16', and "
+                "leave compute_dtype out"
+            )
         if not self.lora_rank and (self.lora_alpha != 32 or self.lora_targets != "all-linear"):
             raise ConfigError(
                 "lora_alpha or lora_targets is set, but lora_rank is 0; set model.lora_rank"

@@ -9,6 +9,7 @@ from isentrope.objective.covariance import (
     moments,
     quadrants,
     quota,
+    rewarded_tokens,
     select_top,
     select_window,
     selection_metrics,
@@ -144,14 +145,15 @@ def test_parts_of_the_covariance_by_hand() -> None:
     advantage = torch.tensor([[1.0, 1.0, -1.0, -1.0, 9.0]])
     mask = torch.tensor([[True, True, True, True, False]])
     covariance = token_covariance(logprob, advantage, mask)
-    found = quadrants(covariance, advantage, mask)
+    rewarded = rewarded_tokens(advantage, mask)
+    found = quadrants(covariance, rewarded, mask)
     assert {name: of_it[0].nonzero().flatten().tolist() for name, of_it in found.items()} == {
         "rewarded_likely": [0],
         "rewarded_unlikely": [1],
         "punished_likely": [2],
         "punished_unlikely": [3],
     }
-    metrics = covariance_metrics(covariance, advantage, mask)
+    metrics = covariance_metrics(covariance, rewarded, mask)
     parts = [metrics[f"covariance/part_{name}"] for name in QUADRANTS]
     assert parts == [0.25, -0.25, -0.25, 0.25]
     assert metrics["covariance/mean"] == 0.0
@@ -159,7 +161,7 @@ def test_parts_of_the_covariance_by_hand() -> None:
     assert metrics["rewarded/top_0.5"] == 0.5
     assert math.isnan(metrics["rewarded/top_0.2"])
     selected = torch.tensor([[False, True, False, True, False]])
-    assert selection_metrics(covariance, advantage, selected, mask)["selected/rewarded"] == 0.5
+    assert selection_metrics(covariance, rewarded, selected, mask)["selected/rewarded"] == 0.5
 
 
 def test_the_parts_of_the_covariance_add_up() -> None:
@@ -168,7 +170,7 @@ def test_the_parts_of_the_covariance_add_up() -> None:
     advantage = torch.randn(6, 1, generator=draw).expand(6, 9)
     mask = torch.rand(6, 9, generator=draw) > 0.2
     covariance = token_covariance(logprob, advantage, mask)
-    metrics = covariance_metrics(covariance, advantage, mask)
+    metrics = covariance_metrics(covariance, rewarded_tokens(advantage, mask), mask)
     parts = [metrics[f"covariance/part_{name}"] for name in QUADRANTS]
     assert sum(parts) == pytest.approx(metrics["covariance/mean"], abs=1e-6)
     assert [part > 0 for part in parts] == [True, False, False, True]

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from isentrope.errors import ConfigError
-from isentrope.objective.covariance import selection_metrics, token_covariance
+from isentrope.objective.covariance import rewarded_tokens, selection_metrics, token_covariance
 from isentrope.objective.losses import LOSSES
 from isentrope.objective.streams import stream
 
@@ -95,7 +95,8 @@ def choose(
     if select is not None:
         selected = select(covariance, ordered.mask, generator)
     # What is not defined is left out: trackers take NaN for a value.
-    metrics = selection_metrics(covariance, advantage, selected, ordered.mask)
+    rewarded = rewarded_tokens(advantage, ordered.mask)
+    metrics = selection_metrics(covariance, rewarded, selected, ordered.mask)
     here = order.argsort()[first : first + rows]
     return Choice(
         covariance=covariance[here, :width],

@@ -235,7 +235,8 @@ def check_window(args: EntropyGRPOConfig) -> None:
             f"gradient_accumulation_steps ({accumulated}): an update would span two generations, "
             "and its tokens would not be known when it begins"
         )
-    if args.entropy_control == "kl_cov" and generated == accumulated and args.num_iterations == 1:
+    on_policy = generated == accumulated and args.num_iterations == 1
+    if args.entropy_control == "kl_cov" and on_policy and args.kl_estimator != "k1":
         logger.warning(
             "KL-Cov does nothing while the policy that trains is the one that sampled: with one "
             "update a generation the penalty and its gradient are zero. Set steps_per_generation "

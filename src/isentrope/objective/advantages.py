@@ -44,8 +44,12 @@ def grpo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence
 
 
 def dr_grpo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
-    """r - group mean. Dr. GRPO, arXiv 2503.20783: use it with the reducer `sequence_sum`."""
-    return (rewards - group_means(rewards, groups)).nan_to_num(nan=0.0)
+    """r - group mean. Dr. GRPO, arXiv 2503.20783: use it with the reducer `sequence_sum`.
+
+    Equal rewards have an advantage of 0, and not the rounding error of their mean.
+    """
+    centred = (rewards - group_means(rewards, groups)).nan_to_num(nan=0.0)
+    return centred.masked_fill(zero_signal(rewards, groups), 0.0)
 
 
 def rloo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
@@ -59,7 +63,8 @@ def opo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
     lengths = torch.where(rewards.isnan(), 0.0, mask.sum(-1).to(rewards.dtype))
     weighted = group_sums(rewards.nan_to_num(nan=0.0) * lengths, groups)
     baseline = weighted / group_sums(lengths, groups).clamp(min=1)
-    return (rewards - baseline).nan_to_num(nan=0.0)
+    centred = (rewards - baseline).nan_to_num(nan=0.0)
+    return centred.masked_fill(zero_signal(rewards, groups), 0.0)
 
 
 def reinforce_pp(

@@ -24,6 +24,7 @@ __all__ = [
     "moments",
     "quadrants",
     "quota",
+    "rewarded_tokens",
     "select_top",
     "select_window",
     "selection_metrics",
@@ -186,28 +187,35 @@ def top_means(
     return [values[: quota(values.numel(), fraction)].mean() for fraction in fractions]
 
 
-def quadrants(covariance: PerToken, advantage: PerToken, mask: TokenMask) -> dict[str, TokenMask]:
-    """The tokens (B, T) by the signs of the covariance's two factors, by the names in QUADRANTS."""
-    rewarded = advantage > masked_mean(advantage, mask)
+def rewarded_tokens(advantage: PerToken, mask: TokenMask) -> TokenMask:
+    """The tokens (B, T) of a mini-batch whose advantage is above the mean over it."""
+    return mask & (advantage > masked_mean(advantage, mask))
+
+
+def quadrants(covariance: PerToken, rewarded: TokenMask, mask: TokenMask) -> dict[str, TokenMask]:
+    """The tokens (B, T) by the signs of the covariance's two factors, by the names in QUADRANTS.
+
+    Tokens whose covariance is 0 are in none of them.
+    """
     likely = (covariance > 0) == rewarded  # the sign of a product is that of its factors
     masks = (rewarded & likely, rewarded & ~likely, ~rewarded & likely, ~rewarded & ~likely)
-    return {name: mask & of_it for name, of_it in zip(QUADRANTS, masks, strict=True)}
+    some = mask & (covariance != 0)
+    return {name: some & of_it for name, of_it in zip(QUADRANTS, masks, strict=True)}
 
 
 def covariance_metrics(
-    covariance: PerToken, advantage: PerToken, mask: TokenMask
+    covariance: PerToken, rewarded: TokenMask, mask: TokenMask
 ) -> dict[str, float]:
     """How the covariance is distributed over the tokens: its mean; that of the top fractions, and
-    which share of these has an advantage above the mean; the part of the mean that comes from each
-    quadrant, and the share of tokens in it."""
-    rewarded = (advantage > masked_mean(advantage, mask)).float()
+    which share of these is rewarded; the part of the mean that comes from each quadrant, and the
+    share of tokens in it."""
     metrics = {"covariance/mean": masked_mean(covariance, mask).item()}
-    for name, values in (("covariance", covariance), ("rewarded", rewarded)):
+    for name, values in (("covariance", covariance), ("rewarded", rewarded.float())):
         tops = top_means(covariance, mask, TOP_FRACTIONS, of=values)
         metrics |= {
             f"{name}/top_{f}": top.item() for f, top in zip(TOP_FRACTIONS, tops, strict=True)
         }
-    for name, of_it in quadrants(covariance, advantage, mask).items():
+    for name, of_it in quadrants(covariance, rewarded, mask).items():
         part = torch.where(of_it, covariance, 0.0)
         metrics[f"covariance/part_{name}"] = masked_mean(part, mask).item()
         metrics[f"tokens/{name}"] = masked_mean(of_it.float(), mask).item()
@@ -215,14 +223,13 @@ def covariance_metrics(
 
 
 def selection_metrics(
-    covariance: PerToken, advantage: PerToken, selected: TokenMask, mask: TokenMask
+    covariance: PerToken, rewarded: TokenMask, selected: TokenMask, mask: TokenMask
 ) -> dict[str, float]:
     """How the covariance is distributed, how many tokens were selected, and which share of these
-    has an advantage above the mean."""
-    rewarded = (advantage > masked_mean(advantage, mask)).float()
+    is rewarded."""
     return {
-        **covariance_metrics(covariance, advantage, mask),
+        **covariance_metrics(covariance, rewarded, mask),
         "selected/tokens": int(selected.sum()),
         "selected/fraction": masked_mean(selected.float(), mask).item(),
-        "selected/rewarded": masked_mean(rewarded, selected).item(),
+        "selected/rewarded": masked_mean(rewarded.float(), selected).item(),
     }

@@ -73,9 +73,10 @@ def complete_checkpoints(folder: Path) -> list[Path]:
 
 def load_optimizer(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:
     """Restores the optimizer's state."""
-    optimizer.load_state_dict(torch.load(checkpoint / OPTIMIZER, weights_only=True))
+    state = torch.load(checkpoint / OPTIMIZER, weights_only=True, map_location="cpu")
+    optimizer.load_state_dict(state)
 
 
 def load_extra(checkpoint: Path, name: str) -> dict[str, dict[str, torch.Tensor]]:
     """The further state of that name."""
-    return torch.load(checkpoint / f"{name}.pt", weights_only=True)
+    return torch.load(checkpoint / f"{name}.pt", weights_only=True, map_location="cpu")

@@ -121,16 +121,19 @@ def objective_line(config: TrainConfig) -> str:
 def notes(config: TrainConfig) -> list[str]:
     """Settings that are allowed and may not do what was meant."""
     found = []
-    if config.objective.loss == "kl_cov" and config.optimizer.mini_batches == 1:
+    idle = config.objective.loss == "kl_cov" and config.optimizer.mini_batches == 1
+    if idle and config.objective.kl_estimator != "k1":
         found.append(
             "kl_cov with one mini-batch a step does nothing: while the policy is the one that "
             "sampled, its penalty has no gradient; set optimizer.mini_batches to 2 or more"
         )
-    if config.model.dtype == "bfloat16" and not config.model.lora_rank:
+    whole = not config.model.lora_rank or config.objective.advantage == "prime"
+    if config.model.dtype == "bfloat16" and whole:
         found.append(
             "a weight in bfloat16 loses every update below 1/256 of its size, and an update is of "
             f"about optimizer.learning_rate = {config.optimizer.learning_rate:g}; set model.dtype "
-            "to float32, or train adapters (model.lora_rank), which are float32"
+            "to float32 and model.compute_dtype to bfloat16, or train adapters (model.lora_rank), "
+            "which are float32 (PRIME's reward model has none)"
         )
     found += control_notes(config)
     if config.objective.selection == "micro_batch":

@@ -1,5 +1,7 @@
 """Reward and entropy of one set of weights, on held-out problems."""
 
+import math
+
 import torch
 
 from isentrope.config import TrainConfig
@@ -42,8 +44,8 @@ def evaluate(
     groups = torch.arange(len(problems)).repeat_interleave(settings.samples)
     rewards = score(model, task, problems, rollout).view(len(problems), settings.samples)
     average = bootstrap_interval(rewards.nanmean(-1).tolist(), seed=config.seed)
-    right = (rewards > 0.5).sum(-1).tolist()
-    passed = [pass_at_k(settings.samples, count, settings.samples) for count in right]
+    judged, right = (~rewards.isnan()).sum(-1).tolist(), (rewards > 0.5).sum(-1).tolist()
+    passed = [pass_at_k(n, count, n) for n, count in zip(judged, right, strict=True) if n]
     return {
         "step": step,
         "source": task.name,
@@ -53,7 +55,7 @@ def evaluate(
         "reward/avg": average.mean,
         "reward/avg_low": average.low,
         "reward/avg_high": average.high,
-        "reward/pass": sum(passed) / len(passed),
+        "reward/pass": sum(passed) / len(passed) if passed else math.nan,
         **entropy_metrics(rollout.entropy, rollout.mask, groups),
         "length/mean": rollout.mask.sum(-1).float().mean().item(),
         "truncated": rollout.truncated.float().mean().item(),

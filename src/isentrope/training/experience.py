@@ -71,12 +71,12 @@ class Experience:
         rollout = self.rollout
         lengths = rollout.mask.sum(-1)
         equal = zero_signal(self.rewards, self.groups)
-        positive = self.rewards.nan_to_num(nan=0.0) > 0
+        common = group_means(self.rewards, self.groups)  # NaN where none of a group was judged
         return {
             **entropy_metrics(rollout.entropy, rollout.mask, self.groups),
             "reward/mean": self.rewards.nanmean().item(),
-            "groups/all_right": (equal & positive).float().mean().item(),
-            "groups/all_wrong": (equal & ~positive).float().mean().item(),
+            "groups/all_right": (equal & (common > 0)).float().mean().item(),
+            "groups/all_wrong": (equal & (common <= 0)).float().mean().item(),
             "length/mean": lengths.float().mean().item(),
             "length/max": int(lengths.max()),
             "truncated": rollout.truncated.float().mean().item(),

@@ -9,6 +9,7 @@ from isentrope.errors import DataError
 from isentrope.objective.advantages import group_means
 from isentrope.objective.covariance import (
     covariance_metrics,
+    rewarded_tokens,
     sequence_covariance,
     token_covariance,
 )
@@ -49,7 +50,7 @@ def probe(config: TrainConfig) -> dict[str, float]:
     return {
         **experience.metrics(),
         "groups/used": kept.group_count,
-        **covariance_metrics(covariance, advantage, rollout.mask),
+        **covariance_metrics(covariance, rewarded_tokens(advantage, rollout.mask), rollout.mask),
         **class_metrics(model, rollout, covariance),
         **counts,
         **mechanism_metrics(rollout, advantage, kept.rewards, groups),

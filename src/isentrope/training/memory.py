@@ -46,8 +46,8 @@ class RowLimit:
                 raise ConfigError(
                     f"memory does not hold {size} response{'s' * (size > 1)} at once ({reason}); "
                     "lower rollout.max_new_tokens or rollout.samples, set "
-                    "model.gradient_checkpointing or model.dtype = 'bfloat16', or take a smaller "
-                    "model"
+                    "model.gradient_checkpointing, model.lora_rank or optimizer.name = "
+                    "'adamw_8bit', or take a smaller model"
                 )
             self.rows = max(least, size // 2)
 

@@ -8,7 +8,7 @@ from isentrope.config import OptimizerConfig
 from isentrope.errors import require
 from isentrope.training.model import LanguageModel
 
-__all__ = ["make_optimizer"]
+__all__ = ["clipped_step", "make_optimizer"]
 
 
 def make_optimizer(model: LanguageModel, settings: OptimizerConfig) -> torch.optim.Optimizer:
@@ -33,3 +33,15 @@ OPTIMIZERS: dict[str, Callable[[], Callable[..., torch.optim.Optimizer]]] = {
     "adamw": lambda: torch.optim.AdamW,
     "adamw_8bit": adamw_8bit,
 }
+
+
+def clipped_step(network: torch.nn.Module, optimizer: torch.optim.Optimizer, limit: float) -> float:
+    """One optimizer step with the gradient's norm clipped to `limit`; returns the norm before.
+
+    Where the norm is not finite the step is left out: it would make every weight NaN.
+    """
+    norm = torch.nn.utils.clip_grad_norm_(list(network.parameters()), limit)
+    if norm.isfinite():
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm.item()

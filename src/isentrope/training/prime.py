@@ -20,6 +20,7 @@ from isentrope.config import TrainConfig
 from isentrope.objective.streams import stream
 from isentrope.training.forward import response_logprob, response_stats
 from isentrope.training.model import LanguageModel, load_model
+from isentrope.training.optimizer import clipped_step
 from isentrope.training.packing import micro_batches
 from isentrope.training.sampler import Rollout
 
@@ -59,18 +60,17 @@ class ImplicitRewardModel:
         total = self.model.training_rows.fit(
             lambda size: self.add_up(rollout, reference, outcome, size), size
         )
-        parameters = list(self.model.network.parameters())
-        torch.nn.utils.clip_grad_norm_(parameters, self.config.prime.gradient_clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        clipped_step(self.model.network, self.optimizer, self.config.prime.gradient_clip)
         return total
 
     def add_up(self, rollout: Rollout, reference: Tensor, outcome: Tensor, size: int) -> float:
         """Adds up the gradient over micro-batches of that size; returns the mean cross-entropy."""
         settings, device = self.config.prime, self.model.device
+        recomputes = self.config.model.gradient_checkpointing
+        self.model.network.train(recomputes)
         self.optimizer.zero_grad(set_to_none=True)  # what a call that ran out of memory left
         total = 0.0
-        for rows in micro_batches(rollout, size):
+        for rows in micro_batches(rollout, size, shared=not recomputes):
             part = rollout.rows(rows).trimmed()
             stats = response_stats(self.model, part, self.config.rollout.temperature)
             mask = part.mask.to(device)
@@ -80,6 +80,7 @@ class ImplicitRewardModel:
             loss = binary_cross_entropy_with_logits(score, target, reduction="sum") / len(outcome)
             loss.backward()
             total += loss.item()
+        self.model.network.eval()
         return total
 
     def state(self) -> dict[str, object]:

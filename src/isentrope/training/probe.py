@@ -1,5 +1,7 @@
 """Entropy change of one step, predicted and measured on the same states."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,9 @@ from isentrope.training.model import LanguageModel
 from isentrope.training.sampler import Rollout
 
 __all__ = ["EntropyProbe"]
+
+ROWS = 8
+"""Responses that are read at once: their logits are held as a whole."""
 
 
 class EntropyProbe:
@@ -21,9 +26,13 @@ class EntropyProbe:
     def __init__(
         self, model: LanguageModel, rollout: Rollout, samples: int, max_tokens: int
     ) -> None:
-        """The states are response tokens of one sample a prompt, at most `max_tokens` of them."""
+        """The states are response tokens of one sample a prompt, at most `max_tokens` of them:
+        of the first responses, or of the beginning of the first."""
         single = rollout.rows(slice(None, None, samples))
         rows = int((single.mask.sum(-1).cumsum(0) <= max_tokens).sum())
+        if not rows and max_tokens:
+            start = torch.arange(single.mask.shape[1]) < max_tokens
+            single, rows = replace(single, mask=single.mask & start), 1
         self.model = model
         self.states = single.rows(slice(rows)).trimmed() if rows else None
         self.logits = self._logits()
@@ -43,7 +52,17 @@ class EntropyProbe:
 
     @torch.no_grad()
     def _logits(self) -> Tensor:
-        if self.states is None:
+        """Logits (states, V), of a few responses at a time."""
+        states = self.states
+        if states is None:
             return torch.empty(0)
-        logits = response_logits(self.model, self.states)
-        return logits[self.states.mask.to(logits.device)].float()
+
+        def read(size: int) -> Tensor:
+            parts = []
+            for start in range(0, len(states.mask), size):
+                part = states.rows(slice(start, start + size)).trimmed()
+                logits = response_logits(self.model, part)
+                parts.append(logits[part.mask.to(logits.device)].float())
+            return torch.cat(parts)
+
+        return self.model.training_rows.fit(read, min(ROWS, len(states.mask)))

@@ -9,7 +9,11 @@ from torch import Tensor
 
 from isentrope.config import TrainConfig
 from isentrope.objective.control import Control
-from isentrope.objective.covariance import selection_metrics, token_covariance
+from isentrope.objective.covariance import (
+    rewarded_tokens,
+    selection_metrics,
+    token_covariance,
+)
 from isentrope.objective.losses import entropy_bonus, kl_estimate, log_ratio, reference_kl
 from isentrope.objective.masking import loss_denominator, masked_sum, reduce_loss
 from isentrope.objective.mismatch import importance_weight, mismatch_metrics
@@ -18,6 +22,7 @@ from isentrope.training.forward import response_logprob, response_stats
 from isentrope.training.lora import start_policy
 from isentrope.training.model import LanguageModel
 from isentrope.training.objective import Objective
+from isentrope.training.optimizer import clipped_step
 from isentrope.training.packing import micro_batches
 from isentrope.training.prime import ImplicitRewardModel
 from isentrope.training.sampler import Rollout
@@ -72,7 +77,7 @@ class Learner:
     ) -> tuple[dict[str, float], Tensor, Tensor]:
         """Trains on a rollout; returns metrics, and each token's covariance and selection (B, T)."""
         covariance = torch.zeros_like(advantage)
-        selected = torch.zeros_like(rollout.mask)
+        selected, rewarded = torch.zeros_like(rollout.mask), torch.zeros_like(rollout.mask)
         sums: dict[str, float] = defaultdict(float)
         norms: list[float] = []
         mismatch: dict[str, float] = {}
@@ -89,13 +94,14 @@ class Learner:
                 drawn = batch.rollout
                 mismatch = mismatch_metrics(logprob, drawn.sampler_logprob, drawn.mask)
             covariance[rows] = batch.covariance
+            rewarded[rows] = rewarded_tokens(batch.advantage, batch.rollout.mask)
             norms.append(self.apply())
         self.model.network.eval()
         tokens = int(rollout.mask.sum())
         metrics = {name: total / tokens for name, total in sums.items()}
-        metrics["grad_norm"] = sum(norms) / len(norms)
+        metrics |= norm_metrics(norms)
         metrics["learning_rate"] = learning_rate(self.config, step)
-        metrics |= {**mismatch, **selection_metrics(covariance, advantage, selected, rollout.mask)}
+        metrics |= {**mismatch, **selection_metrics(covariance, rewarded, selected, rollout.mask)}
         size = self.config.optimizer.micro_batch_size
         metrics |= self.model.training_rows.metric("micro_batch_size", size)
         return metrics, covariance, selected
@@ -227,11 +233,15 @@ class Learner:
 
     def apply(self) -> float:
         """One optimizer step; returns the gradient's norm before clipping."""
-        parameters = list(self.model.network.parameters())
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.optimizer.gradient_clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return norm.item()
+        return clipped_step(self.model.network, self.optimizer, self.config.optimizer.gradient_clip)
+
+
+def norm_metrics(norms: list[float]) -> dict[str, float]:
+    """The mean of the gradients' norms; how many of them were not finite, where any was."""
+    finite = [norm for norm in norms if math.isfinite(norm)]
+    skipped = len(norms) - len(finite)
+    mean = sum(finite) / len(finite) if finite else math.nan
+    return {"grad_norm": mean} | ({"updates/skipped": skipped} if skipped else {})
 
 
 def deal(groups: Tensor, parts: int, order: torch.Generator) -> list[Tensor]:
