@@ -140,6 +140,19 @@ def test_trl_refuses_by_name(config: TrainConfig, message: str) -> None:
         (replace(CONFIG, optimizer=OptimizerConfig(schedule="linear")), "schedule is 'linear'"),
         (CONFIG, "model.prompt is 'plain'; verl puts every prompt into the model's chat template"),
         (replace(CONFIG, model=ModelConfig(dtype="auto")), "model.dtype is 'auto'"),
+        (
+            replace(CONFIG, objective=ObjectiveConfig(advantage="prime")),
+            "has no implicit reward model",
+        ),
+        (
+            replace(
+                CONFIG,
+                objective=ObjectiveConfig(loss="budget"),
+                control=ControlConfig(name="budget"),
+                rollout=RolloutConfig(temperature=0.7),
+            ),
+            "control.name is 'budget' and rollout.temperature 0.7",
+        ),
         (replace(CONFIG, optimizer=OptimizerConfig(name="adamw_8bit")), "optimizer.name is"),
     ],
 )
@@ -208,6 +221,23 @@ def test_a_dry_run_prints_the_command_and_starts_nothing(
     assert "actor_rollout_ref.actor.policy_loss.loss_mode=isentrope_kl_cov" in words
     assert "export VERL_USE_EXTERNAL_MODULES=isentrope.integrations.verl" in printed
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("engine", ["trl", "verl"])
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--objective.clip-fraction", "0.5"], "clip_fraction is 0.5, but loss 'ppo_clip'"),
+        (["--control.name", "budget"], "loss 'ppo_clip' takes no budget"),
+        (["--control.gain", "3"], "control.gain is 3.0, but control.name = 'none'"),
+    ],
+)
+def test_what_no_engine_could_do_is_refused(
+    engine: str, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = str(RECIPES / "paper-7b.toml")
+    assert main(["train", recipe, "--engine", engine, "--dry-run", *flags]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_local_engine_has_no_dry_run(capsys: pytest.CaptureFixture[str]) -> None:

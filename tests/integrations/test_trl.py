@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -277,6 +278,28 @@ def test_zero_signal_responses_can_be_left_out(run: Callable[..., dict[str, Any]
     everything = run(num_iterations=2, covariance_metrics=True, max_steps=1)
     name = "rollout/entropy_token_mean"
     assert kept["log"][0][name] == everything["log"][0][name]  # the entropy is of all responses
+
+
+def test_signal_is_a_matter_of_rewards_and_not_of_advantages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Groups of three: graded rewards whose mean is one of them; equal ones whose mean rounds, so
+    that their advantages are not 0; one that could not be scored beside two that differ."""
+    from isentrope.integrations import trl as adapter
+
+    rewards = torch.tensor([0.0, 0.5, 1.0, 0.9, 0.9, 0.9, float("nan"), 0.0, 1.0]).unsqueeze(1)
+    monkeypatch.setattr(adapter.trl.GRPOTrainer, "_calculate_rewards", lambda *_: rewards)
+    trainer = adapter.EntropyGRPOTrainer.__new__(adapter.EntropyGRPOTrainer)
+    trainer.reward_weights, trainer.num_generations = torch.ones(1), 3
+    trainer.accelerator = SimpleNamespace(process_index=0, gather=lambda values: values)
+    trainer._calculate_rewards()
+    batch = {
+        "advantages": torch.tensor([-1.0, 0.0, 1.0, 6e-4, 6e-4, 6e-4, 0.0, -1.0, 1.0]),
+        "completion_mask": torch.ones(9, 2, dtype=torch.long),
+    }
+    kept = trainer._without_zero_signal(batch)
+    assert kept["completion_mask"][:, 0].tolist() == [1, 1, 1, 0, 0, 0, 0, 1, 1]
+    assert kept["num_items_in_batch"] == 10
 
 
 def config(**settings: Any) -> EntropyGRPOConfig:

@@ -139,6 +139,31 @@ def test_the_reward_function_gives_the_verdict(plugin: ModuleType) -> None:
         plugin.compute_score("countdown", "3*7=21", "", {})
 
 
+@extra
+@quiet
+def test_the_reward_function_finds_the_task_of_a_recipe(plugin: ModuleType, tmp_path: Path) -> None:
+    """A file whose rows name another data source: the rows of the data set say which task it is."""
+    from isentrope.config import TaskConfig, TrainConfig
+    from isentrope.engines.verl_data import row
+    from isentrope.tasks.registry import make_task
+
+    file = tmp_path / "rows.jsonl"
+    lines = [
+        {"question": f"{i} + 1 = ?", "answer": str(i + 1), "data_source": "elsewhere"}
+        for i in range(4)
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    config = TrainConfig(task=TaskConfig(name=str(file)))
+    problem = make_task(str(file), seed=0, options={}).train(0)
+    data: dict[str, Any] = row(problem, config, "train", 0)
+    arguments = (data["data_source"], data["reward_model"]["ground_truth"], data["extra_info"])
+    source, truth, extra_info = arguments
+    right = plugin.compute_score(source, f"\\boxed{{{truth}}}", truth, extra_info)
+    wrong = plugin.compute_score(source, "\\boxed{99}", truth, extra_info)
+    assert (right["score"], wrong["score"]) == (1.0, 0.0)
+    assert data["extra_info"]["task"] == str(file)
+
+
 def trained(folder: Path, ranks: int, programs: list[dict[str, Any]]) -> None:
     """Runs the program beside this file."""
     command = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
@@ -264,6 +289,12 @@ def test_options_come_from_a_variable_or_a_file(tmp_path: Path) -> None:
 def test_wrong_options_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_options({"ISENTROPE_VERL": text})
+
+
+def test_a_setting_that_the_budget_does_not_have_is_refused() -> None:
+    options = read_options({"ISENTROPE_VERL": "control.width = 1.0"})
+    with pytest.raises(ConfigError, match=r"control\.width is 1.0"):
+        options.controller()
 
 
 @extra

@@ -66,6 +66,17 @@ def test_a_group_of_one_has_no_advantage(name: str) -> None:
     assert advantages(name, [1.0]) == [0.0]
 
 
+@pytest.mark.parametrize("value", [0.1, 0.7, 0.9, 0.98, 0.99])
+@pytest.mark.parametrize("name", sorted(set(ADVANTAGES) - {"reinforce_pp"}))
+def test_equal_graded_rewards_have_an_advantage_of_exactly_0(name: str, value: float) -> None:
+    """Their mean may round: 8 x 0.99 / 8 is not 0.99 in float32."""
+    for size in (3, 8, 16):
+        rewards = torch.full((size,), value)
+        mask = torch.ones(size, 2, dtype=torch.bool)
+        found = ADVANTAGES[name](rewards, torch.zeros(size, dtype=torch.long), mask)
+        assert found.eq(0).all()
+
+
 def test_whitening_by_hand() -> None:
     # 1, 2, 3: mean 2, sample variance 1.
     values = torch.tensor([[1.0, 2.0, 3.0, 99.0]])

@@ -164,6 +164,13 @@ def test_parts_of_the_covariance_by_hand() -> None:
     assert selection_metrics(covariance, rewarded, selected, mask)["selected/rewarded"] == 0.5
 
 
+def test_a_token_without_covariance_is_in_no_part() -> None:
+    covariance, mask = torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool)
+    rewarded = rewarded_tokens(torch.tensor([[1.0], [-1.0]]).expand(2, 3), mask)
+    assert rewarded.sum() == 3
+    assert not any(of_it.any() for of_it in quadrants(covariance, rewarded, mask).values())
+
+
 def test_the_parts_of_the_covariance_add_up() -> None:
     draw = torch.Generator().manual_seed(0)
     logprob = -torch.rand(6, 9, generator=draw)

@@ -23,6 +23,7 @@ def launch(
     """
     if processes < 1:
         raise ConfigError(f"processes is {processes}; give 1 or more")
+    check_objective(config)
     recipe = out.with_suffix(".toml")
     if engine == "trl":
         settings = trl.settings(config, out, processes)
@@ -43,6 +44,15 @@ def launch(
     if code:
         raise DataError(f"{engine} ended with code {code}; its own messages stand above")
     return 0
+
+
+def check_objective(config: TrainConfig) -> None:
+    """Raises a ConfigError for what does not fit together in any engine."""
+    from isentrope.training.controller import check_combination
+    from isentrope.training.objective import make_objective
+
+    make_objective(config.objective)
+    check_combination(config)
 
 
 def begin_folder(config: TrainConfig, out: Path, *, engine: str, resume: bool) -> None:

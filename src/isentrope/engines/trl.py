@@ -111,6 +111,7 @@ def settings(config: TrainConfig, out: Path, processes: int) -> dict[str, object
         "save_total_limit": config.checkpoint.keep,
         "bf16": config.model.compute_dtype == "bfloat16",
         "use_cpu": config.model.device == "cpu",
+        "disable_dropout": True,
         "gradient_checkpointing": config.model.gradient_checkpointing,
         "shuffle_dataset": False,
         "report_to": "none",

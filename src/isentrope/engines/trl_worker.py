@@ -17,13 +17,19 @@ import torch
 from transformers import TrainerCallback
 
 from isentrope.config import TrainConfig, load_config
-from isentrope.engines.trl import settings
+from isentrope.engines.trl import latest_update, settings
 from isentrope.errors import require
 from isentrope.integrations.trl import EntropyGRPOConfig, EntropyGRPOTrainer
 from isentrope.tasks.problem import Problem, Task, conversation
 from isentrope.tasks.registry import make_task
 from isentrope.training.evaluate import evaluate
-from isentrope.training.model import LanguageModel, find_head, load_model, locate
+from isentrope.training.model import (
+    LanguageModel,
+    find_head,
+    load_model,
+    locate,
+    switch_off_dropout,
+)
 from isentrope.training.run_dir import RunFolder
 
 __all__ = ["main"]
@@ -48,7 +54,10 @@ NAMES = {
 SUMMED = ("selected/tokens", "entropy_change/predicted", "entropy_change/measured")
 """Means over the updates of a step in TRL's log, sums in a run folder."""
 
-KEPT = ("covariance/", "control/", "selected/fraction", "law/", "forecast/")
+KEPT = (
+    *("covariance/", "rewarded/", "tokens/", "control/", "law/", "forecast/"),
+    *("selected/fraction", "selected/rewarded"),
+)
 """Beginnings of keys that are the same in both."""
 
 
@@ -122,7 +131,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         torch.set_num_threads(config.threads)
     task = make_task(config.task.name, seed=config.seed, options=config.task.options)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if torch.cuda.is_available() and config.model.device != "cpu":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     model = load_model(config.model)
+    switch_off_dropout(model.network)
     args = EntropyGRPOConfig(**settings(resolved(config, model), options.out, processes))
     trainer = EntropyGRPOTrainer(
         model=trained_model(config, model),
@@ -131,12 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         args=args,
         train_dataset=dataset(config, task),
     )
+    network = trainer.accelerator.unwrap_model(trainer.model)
+    model = replace(model, network=network, head=find_head(network))  # lets go of a second copy
     if trainer.accelerator.is_main_process:
         folder = RunFolder(options.out)
-        network = trainer.accelerator.unwrap_model(trainer.model)
-        ours = replace(model, network=network, head=find_head(network))
-        trainer.add_callback(RunFolderCallback(config, folder, task, ours))
-    trainer.train(resume_from_checkpoint=options.resume)
+        trainer.add_callback(RunFolderCallback(config, folder, task, model))
+    trainer.train(resume_from_checkpoint=options.resume and latest_update(options.out) > 0)
     trainer.save_model(str(options.out / "checkpoints" / "final"))
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()

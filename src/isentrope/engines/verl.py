@@ -88,6 +88,15 @@ def check(config: TrainConfig) -> None:
                 f"objective.loss is {objective.loss!r}; choose one of {', '.join(LOSSES)}",
             ),
             (
+                objective.advantage == "prime",
+                "objective.advantage is 'prime'; the plug-in has no implicit reward model",
+            ),
+            (
+                config.control.name == "budget" and config.rollout.temperature != 1,
+                f"control.name is 'budget' and rollout.temperature {config.rollout.temperature:g}; "
+                "the plug-in measures the entropy at that temperature, its target is at 1",
+            ),
+            (
                 config.control.name not in ("none", "budget"),
                 f"control.name is {config.control.name!r}; the plug-in has the budget's alone",
             ),

@@ -1,5 +1,6 @@
 """The problems of a recipe as verl's Parquet files."""
 
+import json
 from pathlib import Path
 
 from isentrope.config import TrainConfig
@@ -21,17 +22,17 @@ def write_data(config: TrainConfig, out: Path) -> None:
     }
     (out / "data").mkdir(exist_ok=True)
     for name, problems in parts.items():
-        system = config.model.system
-        rows = [row(problem, name, index, system) for index, problem in enumerate(problems)]
+        rows = [row(problem, config, name, index) for index, problem in enumerate(problems)]
         parquet.write_table(arrow.Table.from_pylist(rows), out / "data" / f"{name}.parquet")
 
 
-def row(problem: Problem, split: str, index: int, system: str | None = None) -> dict[str, object]:
-    """A problem as verl's data set has it."""
+def row(problem: Problem, config: TrainConfig, split: str, index: int) -> dict[str, object]:
+    """A problem as verl's data set has it, and the task that judges it."""
+    task = {"task": config.task.name, "options": json.dumps(config.task.options)}
     return {
         "data_source": problem.source,
-        "prompt": conversation(problem.prompt, system),
+        "prompt": conversation(problem.prompt, config.model.system),
         "ability": problem.source,
         "reward_model": {"style": "rule", "ground_truth": problem.answer},
-        "extra_info": {"split": split, "index": index, "prompt": problem.prompt},
+        "extra_info": {"split": split, "index": index, "prompt": problem.prompt, **task},
     }

@@ -23,6 +23,7 @@ from isentrope.integrations.selection import Choice, Tokens, choose, draws, row_
 from isentrope.integrations.trl_config import EntropyGRPOConfig, selection
 from isentrope.integrations.trl_law import LawCallback
 from isentrope.integrations.trl_probe import AfterUpdate, Probe
+from isentrope.objective.advantages import zero_signal
 from isentrope.objective.losses import kl_estimate, log_ratio
 from isentrope.objective.masking import reduce_loss
 
@@ -49,6 +50,7 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
         if self._budget is not None:
             self.add_callback(self._budget)
         self._scoring = False
+        self._signal = torch.empty(0, dtype=torch.bool)
         self._entropies: list[Tensor] = []
         self._logprob: Tensor | None = None
         self._window: list[Tensor] = []
@@ -70,9 +72,25 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
         self._entropies = []
         return self._without_zero_signal(batch) if self.args.drop_zero_signal else batch
 
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        """TRL's rewards of all ranks' responses; notes which of these teach something."""
+        rewards = super()._calculate_rewards(*args, **kwargs)
+        total = (rewards * self.reward_weights.to(rewards.device)).nansum(1)
+        total = total.masked_fill(rewards.isnan().all(1), math.nan)
+        groups = torch.arange(len(total), device=total.device) // self.num_generations
+        self._signal = ~zero_signal(total, groups) & ~total.isnan()
+        return rewards
+
     def _without_zero_signal(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """The rollout with responses of advantage 0 masked out, and out of the denominator."""
-        kept = batch["completion_mask"] * (batch["advantages"] != 0).unsqueeze(-1)
+        """The rollout without groups of equal rewards and without what could not be scored, both
+        masked out and out of the denominator.
+
+        It goes by the rewards of all ranks: the advantage of equal ones need not be 0, since their
+        mean may round, and that of others may be.
+        """
+        rows = len(batch["advantages"])
+        first = self.accelerator.process_index * rows
+        kept = self._signal[first : first + rows].unsqueeze(-1) * batch["completion_mask"]
         tokens = kept if batch.get("tool_mask") is None else kept * batch["tool_mask"]
         count = self.accelerator.gather(tokens.sum()).sum()
         return {

@@ -16,9 +16,10 @@ Every process of verl imports the module. It registers
 configuration cannot hold is in the environment variable ISENTROPE_VERL: see `PluginOptions`.
 """
 
+import json
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,9 @@ from isentrope.integrations.verl_options import plugin_options
 from isentrope.objective.advantages import ADVANTAGES
 from isentrope.objective.losses import TokenLoss, budget, clip_cov, kl_cov
 from isentrope.objective.micro_batch import micro_batch_clip_cov, micro_batch_kl_cov
+
+if TYPE_CHECKING:
+    from isentrope.tasks.problem import Task
 
 __all__ = ["ADVANTAGE_PREFIX", "POLICY_LOSSES", "compute_score"]
 
@@ -169,23 +173,36 @@ def compute_score(
     extra_info: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, float]:
-    """The verdict of isentrope's task `data_source`, for reward.custom_reward_function.
+    """The verdict of an isentrope task, for reward.custom_reward_function.
 
-    verl has no unjudged reward: such a response has score 0, and judged 0 beside it.
+    The task is extra_info["task"] with the options in extra_info["options"] (JSON), which the data
+    sets of `isentrope train --engine verl` have; without it `data_source` with `options`. verl has
+    no unjudged reward: such a response has score 0, and judged 0 beside it.
     """
     from isentrope.tasks.problem import Problem
-    from isentrope.tasks.registry import make_task
 
-    prompt = (extra_info or {}).get("prompt")
+    given = extra_info or {}
+    prompt = given.get("prompt")
     if not isinstance(prompt, str):
         raise ConfigError(
             "extra_info has no prompt; write the data set with `isentrope train --engine verl`, or "
             "put the text of the problem in extra_info['prompt']"
         )
-    task = make_task(data_source, seed=0, options=options)
+    if "task" in given:
+        task = task_of(given["task"], given["options"])
+    else:
+        task = task_of(data_source, json.dumps(options, sort_keys=True))
     problem = Problem(prompt=prompt, answer=ground_truth, source=data_source)
     verdict = task.verify([problem], [solution_str])[0]
     return {"score": verdict.score or 0.0, "judged": float(verdict.score is not None)}
+
+
+@cache
+def task_of(name: str, options: str) -> "Task":
+    """The task of that name with options in JSON; its data are read once in a process."""
+    from isentrope.tasks.registry import make_task
+
+    return make_task(name, seed=0, options=json.loads(options))
 
 
 def register() -> None:
@@ -195,6 +212,8 @@ def register() -> None:
     for name, loss in POLICY_LOSSES.items():
         core_algos.register_policy_loss(name)(loss)
     for name in ADVANTAGES:
+        if name == "prime":
+            continue  # verl has no reward model for it
         core_algos.register_adv_est(ADVANTAGE_PREFIX + name)(partial(advantage, name))
     engine_workers.ActorRolloutRefWorker.actor_worker_cls = EntropyTrainingWorker
 

@@ -11,7 +11,7 @@ from typing import Literal
 from isentrope.config import ControlConfig, build
 from isentrope.errors import ConfigError
 from isentrope.objective.control import Tracking
-from isentrope.training.controller import tracking_controller
+from isentrope.training.controller import check_settings, tracking_controller
 
 __all__ = ["VARIABLE", "PluginOptions", "plugin_options", "read_options"]
 
@@ -57,7 +57,9 @@ class PluginOptions:
                 f"selection is {self.selection!r}, but the isentropic budget is of the mini-batch; "
                 "leave it out"
             )
-        return tracking_controller(replace(self.control, name="budget"), 1)
+        control = replace(self.control, name="budget")
+        check_settings(control)
+        return tracking_controller(control, 1)
 
 
 @cache

@@ -12,7 +12,7 @@ from isentrope.objective.control import (
     settings_of,
 )
 
-__all__ = ["check_combination", "make_controller", "tracking_controller"]
+__all__ = ["check_combination", "check_settings", "make_controller", "tracking_controller"]
 
 
 def make_controller(config: TrainConfig) -> Controller:
