@@ -23,7 +23,7 @@ from isentrope.config import (
     dump_toml,
     load_config,
 )
-from isentrope.engines import trl, verl
+from isentrope.engines import launch, trl, verl
 from isentrope.errors import ConfigError
 from isentrope.integrations.verl_options import read_options
 from isentrope.objective.control import EntropyBudget, Target
@@ -221,6 +221,22 @@ def test_a_dry_run_prints_the_command_and_starts_nothing(
     assert "actor_rollout_ref.actor.policy_loss.loss_mode=isentrope_kl_cov" in words
     assert "export VERL_USE_EXTERNAL_MODULES=isentrope.integrations.verl" in printed
     assert not list(tmp_path.iterdir())
+
+
+def test_verl_begins_its_log_anew_and_no_line_is_lost(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    lines = [f'{{"step": {step}, "run": {run}}}\n' for run, step in ((1, 1), (1, 2), (1, 3))]
+    log.write_text("".join(lines) + '{"step": 4, "ru')  # killed while it wrote
+    launch.set_aside(tmp_path)
+    assert not log.exists()
+    launch.set_aside(tmp_path)  # killed before verl had a line
+    resumed = ['{"step": 3, "run": 2}\n', '{"step": 4, "run": 2}\n']
+    log.write_text("".join(resumed))
+    launch.join_earlier(tmp_path)
+    assert log.read_text() == "".join([*lines[:2], *resumed])
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+    launch.join_earlier(tmp_path)
+    assert log.read_text() == "".join([*lines[:2], *resumed])
 
 
 @pytest.mark.parametrize("engine", ["trl", "verl"])

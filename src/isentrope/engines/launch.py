@@ -1,5 +1,7 @@
 """Starts a recipe in another engine, or shows what would be started."""
 
+import json
+import math
 import os
 import shlex
 import subprocess
@@ -12,6 +14,8 @@ from isentrope.engines import trl, verl
 from isentrope.errors import ConfigError, DataError, require
 
 __all__ = ["launch"]
+
+LOG, EARLIER = "metrics.jsonl", "metrics.earlier.jsonl"
 
 
 def launch(
@@ -41,6 +45,7 @@ def launch(
     recipe.write_text(dump_toml(config), encoding="utf-8")
     begin_folder(config, out, engine=engine, resume=resume)
     code = subprocess.run(command, env={**os.environ, **variables}).returncode
+    join_earlier(out)
     if code:
         raise DataError(f"{engine} ended with code {code}; its own messages stand above")
     return 0
@@ -60,12 +65,40 @@ def begin_folder(config: TrainConfig, out: Path, *, engine: str, resume: bool) -
     from isentrope.training.run_dir import RunFolder
 
     folder = RunFolder.open(out, config, resume=resume)
+    if engine == "verl":
+        set_aside(out)
     update = trl.latest_update(out) if resume and engine == "trl" else 0
     folder.begin(config, update // config.optimizer.mini_batches)
     if engine == "verl":
         from isentrope.engines.verl_data import write_data
 
         write_data(config, out)
+
+
+def set_aside(out: Path) -> None:
+    """Moves the lines of the runs so far away from verl, whose logger begins its file anew."""
+    join_earlier(out)
+    if (out / LOG).exists():
+        (out / LOG).replace(out / EARLIER)
+
+
+def join_earlier(out: Path) -> None:
+    """Puts the lines that were set aside before those of verl, down to the step of its first."""
+    from isentrope.training.run_dir import write_whole
+
+    if not (out / EARLIER).exists():
+        return
+    old, new = (whole_lines(out / name) for name in (EARLIER, LOG))
+    first = json.loads(new[0])["step"] if new else math.inf
+    kept = [line for line in old if json.loads(line)["step"] < first]
+    write_whole(out / LOG, "".join([*kept, *new]))
+    (out / EARLIER).unlink()
+
+
+def whole_lines(file: Path) -> list[str]:
+    """The lines of a file, without one that a killed process has left unfinished."""
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+    return [line for line in lines if line.endswith("\n")]
 
 
 def shown(settings: Mapping[str, object], command: list[str], variables: Mapping[str, str]) -> str:
