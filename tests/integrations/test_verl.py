@@ -141,27 +141,22 @@ def test_the_reward_function_gives_the_verdict(plugin: ModuleType) -> None:
 
 @extra
 @quiet
-def test_the_reward_function_finds_the_task_of_a_recipe(plugin: ModuleType, tmp_path: Path) -> None:
-    """A file whose rows name another data source: the rows of the data set say which task it is."""
+def test_the_reward_function_finds_the_task_of_a_recipe(plugin: ModuleType) -> None:
+    """The rows of a data set may name another source: they say which task judges them."""
     from isentrope.config import TaskConfig, TrainConfig
     from isentrope.engines.verl_data import row
-    from isentrope.tasks.registry import make_task
+    from isentrope.tasks.problem import Problem
 
-    file = tmp_path / "rows.jsonl"
-    lines = [
-        {"question": f"{i} + 1 = ?", "answer": str(i + 1), "data_source": "elsewhere"}
-        for i in range(4)
-    ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    config = TrainConfig(task=TaskConfig(name=str(file)))
-    problem = make_task(str(file), seed=0, options={}).train(0)
+    config = TrainConfig(task=TaskConfig(name="countdown", options={"numbers": 4, "num_test": 8}))
+    problem = Problem(prompt="3 7 5=16:", answer="", source="elsewhere")
     data: dict[str, Any] = row(problem, config, "train", 0)
-    arguments = (data["data_source"], data["reward_model"]["ground_truth"], data["extra_info"])
-    source, truth, extra_info = arguments
-    right = plugin.compute_score(source, f"\\boxed{{{truth}}}", truth, extra_info)
-    wrong = plugin.compute_score(source, "\\boxed{99}", truth, extra_info)
-    assert (right["score"], wrong["score"]) == (1.0, 0.0)
-    assert data["extra_info"]["task"] == str(file)
+    assert data["data_source"] == "elsewhere"
+    right = plugin.compute_score("elsewhere", "3*7=21,21-5=16", "", data["extra_info"])
+    assert right == {"score": 1.0, "judged": 1.0}
+    assert plugin.compute_score("elsewhere", "3*7=21", "", data["extra_info"])["score"] == 0.0
+    task = plugin.task_of("countdown", data["extra_info"]["options"])
+    assert task is plugin.task_of("countdown", data["extra_info"]["options"])  # its data once
+    assert (task.numbers, len(task.test())) == (4, 8)
 
 
 def trained(folder: Path, ranks: int, programs: list[dict[str, Any]]) -> None:
