@@ -36,8 +36,14 @@ COMMANDS = {
 
 USAGE_ERROR = 2
 
-STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
-"""A full or read-only disk is the user's to mend: a message, not a traceback."""
+INTERRUPTED = 128 + 2
+"""Exit code of a process that Ctrl-C ended."""
+
+STORAGE_ERRORS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+)
+"""A full or read-only disk, or a folder that cannot be: a message, not a traceback."""
 
 T = TypeVar("T")
 
@@ -54,15 +60,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, *rest = arguments
     if name not in COMMANDS:
         return complain(f"there is no command {name!r}; the commands are: {', '.join(COMMANDS)}")
-    command = importlib.import_module(f"isentrope.commands.{COMMANDS[name][0]}")
-    parse = getattr(command, "parse", None) or partial(parse_options, command.Options, name)
     try:
+        command = importlib.import_module(f"isentrope.commands.{COMMANDS[name][0]}")
+        parse = getattr(command, "parse", None) or partial(parse_options, command.Options, name)
         return command.run(parse(rest))
     except IsentropeError as error:
         return complain(str(error))
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt as stop:
+        complain(str(stop) or "stopped by Ctrl-C")
+        return INTERRUPTED
     except OSError as error:
         if error.errno not in STORAGE_ERRORS:
             raise

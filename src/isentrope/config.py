@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from isentrope.bounds import above, at_least, fractions
+from isentrope.bounds import above, at_least, below, finite, fractions, ordered
 from isentrope.errors import ConfigError
 from isentrope.recipe import Scalar, build, differences, dump_toml, read_recipe
 
@@ -67,9 +67,8 @@ class ModelConfig:
             )
         if self.compute_dtype != "weights" and self.lora_rank:
             raise ConfigError(
-                f"compute_dtype is {self.compute_dtype!r} and lora_rank {self.lora_rank}; the weights "
-                "beside adapters do not change, and adapters are float32: set dtype to 'bfloat16', and "
-                "leave compute_dtype out"
+                f"compute_dtype is {self.compute_dtype!r} and lora_rank {self.lora_rank}; "
+                "adapters are float32: set dtype to 'bfloat16', and leave compute_dtype out"
             )
         if not self.lora_rank and (self.lora_alpha != 32 or self.lora_targets != "all-linear"):
             raise ConfigError(
@@ -193,10 +192,10 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         at_least(self, clip_low=0, clip_high=0, dual_clip=1, kl_coefficient=0)
-        at_least(self, reference_kl_coefficient=0)
-        at_least(self, shaping_weight=0)
+        at_least(self, reference_kl_coefficient=0, shaping_weight=0)
         above(self, shaping_bound=0, importance_cap=0)
         fractions(self, "clip_fraction", "kl_fraction", "entropy_fraction")
+        ordered(self, "covariance_low", "covariance_high")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,6 +231,7 @@ class ControlConfig:
     def __post_init__(self) -> None:
         at_least(self, target=0, target_end=0, target_steps=1, delta=0, width=0, gain=0)
         at_least(self, integral_gain=0, integral_limit=0)
+        ordered(self, "coefficient_low", "coefficient_high")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,6 +255,7 @@ class PrimeConfig:
         above(self, beta=0, learning_rate=0, gradient_clip=0)
         at_least(self, mini_batches=1)
         fractions(self, "accuracy_low", "accuracy_high")
+        ordered(self, "accuracy_low", "accuracy_high")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,6 +287,7 @@ class OptimizerConfig:
         above(self, learning_rate=0.0, gradient_clip=0.0)
         at_least(self, warmup_steps=0, mini_batches=1, micro_batch_size=1, weight_decay=0)
         fractions(self, "beta1", "beta2")
+        below(self, beta1=1, beta2=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -373,6 +375,8 @@ class TrainConfig:
     vllm: VllmConfig = field(default_factory=VllmConfig)
 
     def __post_init__(self) -> None:
+        for name in ("rollout", "objective", "control", "prime", "optimizer", "evaluation"):
+            finite(getattr(self, name))
         at_least(self, seed=0, steps=1, threads=0, probe_tokens=0, save_samples_every=1)
 
 

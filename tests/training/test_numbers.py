@@ -8,11 +8,13 @@ from typing import Literal
 import pytest
 import torch
 
+from isentrope.cli import main
 from isentrope.config import ModelConfig, ObjectiveConfig, TrainConfig
 from isentrope.errors import ConfigError
 from isentrope.objective.streams import stream
 from isentrope.tasks.countdown import Countdown
 from isentrope.training import evaluate as evaluation
+from isentrope.training import update
 from isentrope.training.display import notes
 from isentrope.training.experience import Experience, collect
 from isentrope.training.forward import response_logits
@@ -143,3 +145,61 @@ def test_the_penalty_of_k1_acts_on_policy(tiny: TrainConfig) -> None:
 def test_narrow_products_beside_adapters_are_refused() -> None:
     with pytest.raises(ConfigError, match="adapters are float32: set dtype to 'bfloat16'"):
         ModelConfig(lora_rank=4, compute_dtype="bfloat16")
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_policy_that_is_not_finite_ends_the_run_and_is_not_saved(
+    every: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third update makes it NaN; with a checkpoint in each step the first two are there."""
+    updates: list[int] = []
+
+    def step(network: torch.nn.Module, *_: object) -> float:
+        updates.append(1)
+        if len(updates) == 3:
+            torch.nn.init.constant_(next(network.parameters()), NAN)
+        return 1.0
+
+    monkeypatch.setattr(update, "clipped_step", step)
+    small = ["--steps", "8", "--rollout.prompts", "8", "--evaluation.problems", "8"]
+    small += ["--optimizer.mini-batches", "1", "--evaluation.every", "8"]
+    out = ["--checkpoint.every", str(every), "--out", str(tmp_path / "run")]
+    assert main(["train", "countdown", *small, *out]) == 2
+    assert "is no longer finite after step 3: training diverged" in capsys.readouterr().err
+    saved = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert saved == (["step-000001", "step-000002"] if every == 1 else [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--objective.entropy-coefficient", "nan"], "entropy_coefficient is nan; it must be"),
+        (["--optimizer.learning-rate", "inf"], "learning_rate is inf; it must be"),
+        (["--optimizer.beta1", "1"], "beta1 is 1.0; it must be below 1"),
+        (
+            ["--objective.covariance-low", "5", "--objective.covariance-high", "1"],
+            "covariance_low is 5.0 and covariance_high 1.0; the lower bound is above the upper",
+        ),
+        (["--prime.accuracy-low", "0.9"], "accuracy_low is 0.9 and accuracy_high 0.8"),
+        (["--task.name", "countdwn"], "there is no task 'countdwn'; the tasks are"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "run")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "300")
+        try:
+            code = main(["train", "countdown", *out, *flags])
+        except SystemExit as stop:
+            code = stop.code
+    printed = capsys.readouterr()
+    assert code == 2
+    assert message in " ".join((printed.err + printed.out).replace("│", " ").split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_limit_may_be_infinite() -> None:
+    assert ObjectiveConfig(clip_high=math.inf).clip_high == math.inf
+    TrainConfig(objective=ObjectiveConfig(clip_high=math.inf))

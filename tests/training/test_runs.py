@@ -91,23 +91,28 @@ def rows_or_torn(file: Path) -> list[str]:
     return file.read_text().splitlines()
 
 
-def test_sigterm_ends_a_run_in_a_checkpoint(
-    tiny: TrainConfig, run: Run, uninterrupted: Path, tmp_path: Path
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_sigterm_and_ctrl_c_end_a_run_in_a_checkpoint(
+    tiny: TrainConfig, run: Run, uninterrupted: Path, tmp_path: Path, sent: int, code: int
 ) -> None:
     recipe, out = tmp_path / "tiny.toml", tmp_path / "run"
     recipe.write_text(dump_toml(tiny))
     command = [sys.executable, "-m", "isentrope.cli", "train", str(recipe), "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=environment, stdout=pipe, stderr=subprocess.STDOUT
+    ) as process:
         deadline = time.monotonic() + 120
         while not (out / "metrics.jsonl").exists():
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(sent)
         printed = process.communicate()[0].decode()
     steps = [row["step"] for row in rows(out / "metrics.jsonl")]
-    assert process.returncode == 143
+    assert process.returncode == code
+    assert "Traceback" not in printed
     assert f"after step {len(steps)}" in printed
     assert (out / "checkpoints" / f"step-{len(steps):06d}").is_dir()
     run(tiny, out, resume=True)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from isentrope.bounds import at_least, finite
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -49,6 +51,10 @@ class Options:
     """auto, cpu or cuda."""
     chat: bool = True
     """Use the model's chat template where it has one."""
+
+    def __post_init__(self) -> None:
+        finite(self)
+        at_least(self, limit=1, samples=1, temperature=0, max_new_tokens=1, batch_size=1)
 
 
 def run(options: Options) -> int:

@@ -117,6 +117,6 @@ def path_of(benchmark: Benchmark, data: str | None, files: Mapping[str, str]) ->
     if not path.is_file():
         raise ConfigError(
             f"{benchmark.name} is not in {data}: there is no {benchmark.file}; "
-            f"name the file with --file {benchmark.name}=PATH"
+            f"name the file with --file {benchmark.name} PATH"
         )
     return str(path)

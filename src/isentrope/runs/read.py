@@ -30,6 +30,9 @@ Keys that no rule knows are named with --entropy KEY --reward KEY."""
 
 HEAD = 65_536
 COARSE = 0.001  # older verl prints three decimals
+OTHER_STATISTICS = ("entropy/prompt_median", "entropy/prompt_std")
+"""Of the policy's entropy, and no means that the law is about."""
+
 SMALL = 0.05  # an entropy below this is badly resolved by three decimals
 
 
@@ -203,7 +206,10 @@ def interpret(
         unknown_entropy_keys=tuple(
             key
             for key in sorted(series)
-            if "entropy" in key.lower() and key not in meanings and key not in rules_know
+            if "entropy" in key.lower()
+            and key not in meanings
+            and key not in rules_know
+            and not key.endswith(OTHER_STATISTICS)
         ),
     )
 

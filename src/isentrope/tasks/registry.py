@@ -96,6 +96,7 @@ def make_task(name: str, *, seed: int = 0, options: Mapping[str, Scalar] | None 
             **asdict(gym),
             options={k: v for k, v in given.items() if k not in own},
         )
+    preset_of(name, None)  # a name that is not there comes before its options
     rows = build(RowOptions, given, where)
     preset, path = preset_of(name, rows.path)
     preset = replace(preset, template=rows.template or preset.template)

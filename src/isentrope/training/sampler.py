@@ -240,6 +240,7 @@ def draw(logits: Tensor, uniform: Tensor, temperature: float, keep: Filter = WHO
     total = cumulative[:, -1:]
     point = torch.minimum(uniform[:, None] * total, torch.nextafter(total, total.new_zeros(())))
     chosen = torch.searchsorted(cumulative, point, right=True).squeeze(-1)
+    chosen = chosen.clamp(max=logits.shape[-1] - 1)  # NaN is past the end; its numbers tell
     full = token_stats(logits, chosen)
     logprob = full.logprob
     if keep != WHOLE:

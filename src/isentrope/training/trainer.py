@@ -1,5 +1,7 @@
 """The training loop of the local engine: one process, one device."""
 
+import math
+import signal
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -9,6 +11,7 @@ from pathlib import Path
 import torch
 
 from isentrope.config import TrainConfig
+from isentrope.errors import DataError
 from isentrope.tasks.problem import Task
 from isentrope.tasks.registry import make_task
 from isentrope.training.checkpoint import (
@@ -68,9 +71,13 @@ def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> 
             progress = progress.after(metrics)
             display.step(metrics)
             done = step + 1
-            last = done == config.steps or interruption.requested
+            last = done == config.steps or bool(interruption.requested)
             if last or done % config.checkpoint.every == 0:
                 save(learner, folder, done)
+            if interruption.requested == signal.SIGINT:
+                raise KeyboardInterrupt(
+                    f"stopped by Ctrl-C after step {done}; continue the same with --resume"
+                )
             if interruption.requested:
                 return done
         display.evaluation(evaluate_step(learner, task, folder, config.steps))
@@ -86,6 +93,8 @@ def train_step(
     experience = collect(learner.model, task, config, step, progress.problem, learner.sampler)
     kept = keep(experience, config)
     metrics = {"step": step, **experience.metrics(), "groups/used": kept.group_count}
+    if not math.isfinite(metrics["entropy/token_mean"]):
+        raise diverged(step)
     metrics |= sampling_metrics(experience, config)
     metrics |= learner.model.sampling_rows.metric("sampling_rows", config.rollout.rows)
     learner = replace(learner, control=progress.control(metrics))
@@ -114,6 +123,15 @@ def train_step(
     metrics["tokens_per_s"] = int(experience.rollout.mask.sum()) / metrics["time/step_s"]
     folder.log_step(metrics)
     return metrics
+
+
+def diverged(step: int) -> DataError:
+    """What to say of a policy whose numbers are no longer finite."""
+    return DataError(
+        f"the policy is no longer finite after step {step}: training diverged, and this state is not "
+        "saved; the last checkpoint is as it was. Lower optimizer.learning_rate or the "
+        "coefficients of the loss, and start a new run"
+    )
 
 
 def sampling_metrics(experience: Experience, config: TrainConfig) -> dict[str, float]:
@@ -188,6 +206,8 @@ def load_policy(config: TrainConfig, checkpoint: Path | None) -> LanguageModel:
 def save(learner: Learner, folder: RunFolder, done: int) -> None:
     """Writes a checkpoint of the state after `done` steps; the last one has no need of adapters."""
     config, reward_model = learner.config, learner.reward_model
+    if not all(parameter.isfinite().all() for parameter in learner.model.network.parameters()):
+        raise diverged(done)
     merge = learner.model.adapters is not None and done == config.steps
     save_checkpoint(
         folder.checkpoints,
