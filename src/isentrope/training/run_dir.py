@@ -64,7 +64,8 @@ class RunFolder:
             raise ConfigError(
                 f"{path} was started with another configuration:\n  "
                 + "\n  ".join(changed)
-                + "\nresume it with its own, or start a new run with --out"
+                + f"\nresume it with its own (isentrope train {path / 'config.toml'} --out {path} "
+                "--resume), or start a new run with --out"
             )
         return cls(path)
 
