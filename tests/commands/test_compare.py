@@ -68,3 +68,6 @@ def test_two_arms_of_one_name(
 ) -> None:
     assert main(["compare", recipes[0], recipes[0], "--out", str(tmp_path / "out")]) == 2
     assert "two arms are named 'plain'" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["compare", recipes[0], "--seeds", "0", "0", "--out", str(tmp_path / "x")])
+    assert "seeds are (0, 0); give each of them once" in "".join(capsys.readouterr())

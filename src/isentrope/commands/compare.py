@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tyro
 
+from isentrope.bounds import at_least
 from isentrope.config import load_config
 from isentrope.errors import ConfigError
 
@@ -33,6 +34,9 @@ class Options:
             raise ConfigError(
                 "give at least one recipe: isentrope compare countdown countdown-kl-cov"
             )
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"seeds are {self.seeds}; give each of them once")
+        at_least(self, steps=1)
         if self.jobs < 0:
             raise ConfigError(f"jobs is {self.jobs}; give 1 or more, or 0 for one a core")
 

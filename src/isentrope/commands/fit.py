@@ -57,6 +57,10 @@ def run(options: Options) -> int:
     from isentrope.law.study import study_record
     from isentrope.runs import read_runs
 
+    if options.figure:
+        from isentrope.report.law_figure import check_suffix
+
+        check_suffix(options.figure)
     studies: list[Study] = []
     failures: dict[str, str] = {}
     for log in options.logs:

@@ -12,16 +12,21 @@ from isentrope.law.study import Fit, Study
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_studies"]
+__all__ = ["check_suffix", "draw_studies"]
 
 SUFFIXES = (".png", ".svg", ".pdf")
 POINT, LINE, BAND = "#4c72b0", "#c44e52", "#dd8452"
 
 
-def draw_studies(studies: Sequence[Study], path: Path) -> None:
-    """Writes one row of two panels a fit. Raises ConfigError for a suffix that is no figure's."""
+def check_suffix(path: Path) -> None:
+    """Raises a ConfigError for a suffix that is no figure's."""
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"a figure is one of {', '.join(SUFFIXES)}, not {path.name!r}")
+
+
+def draw_studies(studies: Sequence[Study], path: Path) -> None:
+    """Writes one row of two panels a fit."""
+    check_suffix(path)
     require("matplotlib", "report")
     from matplotlib.figure import Figure
 
