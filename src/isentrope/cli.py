@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in STORAGE_ERRORS:
             raise
-        return complain(f"{error.filename or 'a file'} could not be written: {error.strerror}")
+        return complain(f"{error.filename or 'a file'} cannot be used: {error.strerror}")
 
 
 def parse_options(options: type[T], name: str, arguments: Sequence[str]) -> T:
