@@ -91,7 +91,7 @@ def test_a_long_first_response_is_probed_as_far_as_it_may(model: LanguageModel) 
     assert EntropyProbe(model, rollout, 2, 0).compare() == {}
 
 
-def test_narrow_weights_share_prompts_too(tmp_path: Path) -> None:
+def test_narrow_weights_share_prompts_too() -> None:
     narrow = load_model(ModelConfig(dtype="bfloat16"))
     assert narrow.network.dtype == torch.bfloat16
     assert narrow.shares_prompts

@@ -7,7 +7,7 @@ from pathlib import Path
 from isentrope.config import ObjectiveConfig, TrainConfig
 from isentrope.engines.refusal import refuse
 from isentrope.errors import ConfigError
-from isentrope.objective.control import TARGET, EntropyBudget, settings_of
+from isentrope.objective.control import BUDGET_SETTINGS
 from isentrope.training.controller import tracking_controller
 
 __all__ = ["command", "environment", "latest_update", "settings"]
@@ -32,9 +32,6 @@ CONTROLS = {
 
 CLIPPED = ("ppo_clip", "budget")
 """Losses that are clipped by default."""
-
-CONTROL = (*TARGET, *settings_of(EntropyBudget))
-"""Settings of the budget's controller, with `entropy_` in front in EntropyGRPOConfig."""
 
 BONUS = {
     "coefficient_low": "entropy_coef_min",
@@ -73,7 +70,7 @@ TRANSLATED = {
     *("model", "task", "optimizer", "evaluation", "checkpoint"),
     *("rollout.prompts", "rollout.samples", "rollout.max_new_tokens", "rollout.rows"),
     *(f"objective.{name}" for name in OBJECTIVE),
-    *("control.name", *(f"control.{name}" for name in (*CONTROL, *BONUS))),
+    *("control.name", *(f"control.{name}" for name in (*BUDGET_SETTINGS, *BONUS))),
 }
 """Settings, and whole sections, that have a meaning in TRL or in the worker."""
 
@@ -141,7 +138,7 @@ def control_settings(config: TrainConfig) -> dict[str, object]:
         return {"use_adaptive_entropy": True, "entropy_target": control.target, **values}
     if control.name != "budget":
         return {}
-    values = {name: getattr(control, name) for name in CONTROL}
+    values = {name: getattr(control, name) for name in BUDGET_SETTINGS}
     if control.target_end is not None:
         values["target_steps"] = control.target_steps or config.steps
     return {f"entropy_{name}": value for name, value in values.items() if value is not None}

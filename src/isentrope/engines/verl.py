@@ -7,7 +7,7 @@ from pathlib import Path
 from isentrope.config import TrainConfig
 from isentrope.engines.refusal import refuse
 from isentrope.errors import ConfigError
-from isentrope.objective.control import TARGET, EntropyBudget, settings_of
+from isentrope.objective.control import BUDGET_SETTINGS
 
 __all__ = ["command", "environment", "overrides"]
 
@@ -25,9 +25,6 @@ LOSSES = {
 
 CLIPPED = ("ppo_clip", "budget")
 """Losses that are clipped by default."""
-
-CONTROL = (*TARGET, *settings_of(EntropyBudget))
-"""Settings of the budget's controller."""
 
 REDUCERS = {
     "token_mean": "token-mean",
@@ -56,7 +53,7 @@ TRANSLATED = {
     *("rollout.prompts", "rollout.samples", "rollout.temperature"),
     *("rollout.max_new_tokens", "rollout.rows"),
     *(f"objective.{name}" for name in OBJECTIVE),
-    *("control.name", *(f"control.{name}" for name in CONTROL)),
+    *("control.name", *(f"control.{name}" for name in BUDGET_SETTINGS)),
 }
 """Settings, and whole sections, that have a meaning in verl; those of the local machine have none
 and do no harm."""
@@ -232,7 +229,7 @@ def policy_loss(config: TrainConfig) -> Overrides:
 def budget(config: TrainConfig) -> dict[str, str]:
     """The plug-in's options of the isentropic budget, in TOML."""
     control = config.control
-    values = {f"control.{name}": getattr(control, name) for name in CONTROL}
+    values = {f"control.{name}": getattr(control, name) for name in BUDGET_SETTINGS}
     values["clip_fraction"] = config.objective.clip_fraction
     if control.target_end is not None:
         values["control.target_steps"] = control.target_steps or config.steps

@@ -8,7 +8,7 @@ from isentrope.errors import ConfigError, require
 from isentrope.integrations.selection import Select, selector
 from isentrope.integrations.trl_control import BudgetController
 from isentrope.integrations.trl_release import check_release
-from isentrope.objective.control import TARGET, EntropyBudget, settings_of
+from isentrope.objective.control import BUDGET_SETTINGS
 from isentrope.training.controller import tracking_controller
 
 __all__ = ["NO_CLIP", "EntropyGRPOConfig", "selection"]
@@ -23,9 +23,6 @@ CONTROLS = {"none": "ppo_clip", "clip_cov": "clip_cov", "kl_cov": "kl_cov", "bud
 
 CLIPPED = ("none", "budget")
 """Controls beside which the PPO clip stays."""
-
-BUDGET = (*TARGET, *settings_of(EntropyBudget))
-"""Settings of the budget; in the arguments each has `entropy_` in front."""
 
 CLIP = 0.2
 """TRL's own default of `epsilon`."""
@@ -141,7 +138,7 @@ class EntropyGRPOConfig(trl.GRPOConfig):
         """The controller of the budget; None without one."""
         if self.entropy_control != "budget":
             return None
-        given = {name: getattr(self, f"entropy_{name}") for name in BUDGET}
+        given = {name: getattr(self, f"entropy_{name}") for name in BUDGET_SETTINGS}
         control = ControlConfig(
             name="budget", **{name: value for name, value in given.items() if value is not None}
         )
@@ -199,7 +196,7 @@ def check_budget(args: EntropyGRPOConfig) -> None:
     of_trl = ("target",) if args.use_adaptive_entropy else ()
     given = [
         name
-        for name in BUDGET
+        for name in BUDGET_SETTINGS
         if getattr(args, f"entropy_{name}") is not None and name not in of_trl
     ]
     if given and args.entropy_control != "budget":

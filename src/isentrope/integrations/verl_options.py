@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from isentrope.bounds import fractions
 from isentrope.config import ControlConfig, build
 from isentrope.errors import ConfigError
 from isentrope.objective.control import Tracking
@@ -38,8 +39,7 @@ class PluginOptions:
     """Isentropic budget: control.target, control.gain and so on, as in a recipe."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.clip_fraction <= 1:
-            raise ConfigError(f"clip_fraction is {self.clip_fraction}; it must be from 0 to 1")
+        fractions(self, "clip_fraction")
         if self.control.name not in ("none", "budget"):
             raise ConfigError(
                 f"control.name is {self.control.name!r}; verl has the controller of the budget alone"

@@ -16,6 +16,7 @@ from math import inf, nan
 from typing import Protocol, TypeVar
 
 __all__ = [
+    "BUDGET_SETTINGS",
     "CONTROLLERS",
     "TARGET",
     "AdaptiveBonus",
@@ -237,6 +238,10 @@ def moved(coefficient: float, error: float, limits: AdaptiveBonus | TargetBand) 
 def settings_of(kind: type[Tracking]) -> list[str]:
     """The names of a controller's own settings, beside its target."""
     return [field.name for field in fields(kind) if field.name not in ("target", *STATE)]
+
+
+BUDGET_SETTINGS = (*TARGET, *settings_of(EntropyBudget))
+"""Fields of [control] that the isentropic budget uses."""
 
 
 def state_of(controller: Tracking) -> dict[str, int | float]:
