@@ -30,7 +30,7 @@ test-verl: .venv-verl/.installed
 	touch $@
 
 test-vllm: .venv-vllm/.installed
-	.venv-vllm/bin/python -m pytest tests/training/test_sampler_vllm.py -m 'extra or not extra' \
+	.venv-vllm/bin/python -m pytest tests/policy/test_vllm_sampler.py -m 'extra or not extra' \
 		-o timeout=1200
 
 # The CPU build of vLLM; torchvision and its kin are built for CUDA, and vLLM does without them.

@@ -26,10 +26,10 @@ from isentrope.objective.covariance import (
 )
 from isentrope.objective.masking import loss_denominator, reduce_loss
 from isentrope.objective.streams import stream
-from isentrope.training.forward import response_stats
-from isentrope.training.model import load_model
-from isentrope.training.run_dir import append_line
-from isentrope.training.sampler import Rollout
+from isentrope.policy.forward import response_stats
+from isentrope.policy.model import load_model
+from isentrope.policy.sampler import Rollout
+from isentrope.training.run_folder import append_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ import tyro
 from isentrope.config import ModelConfig, RolloutConfig, TrainConfig, VllmConfig
 from isentrope.objective.mismatch import mismatch_metrics
 from isentrope.objective.streams import stream
-from isentrope.training.model import load_model
-from isentrope.training.sampler_vllm import start_vllm
+from isentrope.policy.model import load_model
+from isentrope.policy.vllm_sampler import start_vllm
 
 QUESTIONS = (
     "What is 12 + 30?",

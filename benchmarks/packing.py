@@ -16,10 +16,10 @@ from torch import Tensor
 
 from isentrope.config import ModelConfig
 from isentrope.objective.streams import stream
-from isentrope.training.forward import response_stats
-from isentrope.training.model import load_model
-from isentrope.training.packing import micro_batches
-from isentrope.training.sampler import Rollout
+from isentrope.policy.forward import response_stats
+from isentrope.policy.model import load_model
+from isentrope.policy.packing import micro_batches
+from isentrope.policy.sampler import Rollout
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ from transformers import GenerationConfig
 
 from isentrope.config import ModelConfig
 from isentrope.objective.streams import stream
-from isentrope.training.model import load_model
-from isentrope.training.sampler import sample
+from isentrope.policy.model import load_model
+from isentrope.policy.sampler import sample
 
 
 @dataclass(frozen=True, kw_only=True)

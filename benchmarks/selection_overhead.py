@@ -59,7 +59,7 @@ def measure(settings: dict[str, Any], updates: int) -> tuple[float, float]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from isentrope.integrations.trl import EntropyGRPOConfig, EntropyGRPOTrainer
-    from isentrope.models import builtin_path
+    from isentrope.policy.builtin import builtin_path
     from isentrope.tasks.countdown import Countdown
 
     spent: dict[str, float] = defaultdict(float)

@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from isentrope.objective.token_stats import token_stats, token_stats_from_hidden
+from isentrope.token_stats.logits import token_stats, token_stats_from_hidden
 
 WIDTH = 896
 PEER_PACKAGES = {"trl": "trl", "verl": "verl", "liger": "liger-kernel"}

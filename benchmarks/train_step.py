@@ -31,8 +31,8 @@ import torch
 import tyro
 
 from isentrope.config import ModelConfig, OptimizerConfig, RolloutConfig, TrainConfig
+from isentrope.policy.model import LanguageModel, load_model, locate
 from isentrope.tasks.problem import Problem
-from isentrope.training.model import LanguageModel, load_model, locate
 from isentrope.verifiers.verdict import Outcome, Verdict
 
 
@@ -92,10 +92,10 @@ Turn = Callable[[], None]
 
 def local_engine(options: Options, begin: Turn, end: Turn) -> None:
     """Steps of the local engine."""
-    from isentrope.training.controller import make_controller
+    from isentrope.control.combination import make_controller
     from isentrope.training.objective import make_objective
     from isentrope.training.progress import Progress
-    from isentrope.training.run_dir import RunFolder
+    from isentrope.training.run_folder import RunFolder
     from isentrope.training.trainer import prepare, train_step
 
     config = TrainConfig(

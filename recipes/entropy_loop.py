@@ -14,8 +14,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from isentrope.law.fit import fit_law
-from isentrope.models import builtin_path
 from isentrope.objective.streams import stream
+from isentrope.policy.builtin import builtin_path
 from isentrope.tasks.countdown import Countdown
 
 PROMPTS, SAMPLES, LENGTH, MINI_BATCHES, LEARNING_RATE = 64, 8, 16, 4, 2e-4

@@ -42,7 +42,7 @@ from transformers import (
 )
 from transformers.utils.logging import disable_progress_bar
 
-from isentrope.models import builtin_path
+from isentrope.policy.builtin import builtin_path
 from isentrope.tasks.countdown import Countdown
 from isentrope.tasks.problem import Problem
 

@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from isentrope.errors import ConfigError
-from isentrope.models import builtin_path
+from isentrope.policy.builtin import builtin_path
 from isentrope.tasks.countdown import Countdown
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from isentrope.commands.display import Display
 from isentrope.config import TrainConfig, dump_toml, load_config
 from isentrope.errors import ConfigError
-from isentrope.training.display import Display
 from isentrope.training.objective import make_objective
 from isentrope.training.trainer import train
 

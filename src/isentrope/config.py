@@ -11,7 +11,7 @@ from typing import Literal
 
 from isentrope.bounds import above, at_least, below, finite, fractions, ordered
 from isentrope.errors import ConfigError
-from isentrope.recipe import Scalar, build, differences, dump_toml, read_recipe
+from isentrope.toml_codec import Scalar, build, differences, dump_toml, read_recipe
 
 __all__ = [
     "CheckpointConfig",

@@ -20,8 +20,8 @@ from isentrope.evaluation.samples import (
 )
 from isentrope.evaluation.suites import BENCHMARKS, SUITES, Benchmark, choose_benchmarks
 from isentrope.evaluation.summary import compare, summarise
-from isentrope.models import builtin_path
-from isentrope.training.model import language_model
+from isentrope.policy.builtin import builtin_path
+from isentrope.policy.model import language_model
 
 pytest.importorskip("math_verify")
 

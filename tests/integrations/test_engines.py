@@ -23,10 +23,12 @@ from isentrope.config import (
     dump_toml,
     load_config,
 )
-from isentrope.engines import launch, trl, verl
+from isentrope.control.controllers import EntropyBudget, Target
 from isentrope.errors import ConfigError
-from isentrope.integrations.verl_options import read_options
-from isentrope.objective.control import EntropyBudget, Target
+from isentrope.integrations import launch
+from isentrope.integrations.trl import recipe as trl
+from isentrope.integrations.verl import recipe as verl
+from isentrope.integrations.verl.options import read_options
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 PAPER = sorted(RECIPES.glob("paper-*.toml"))
@@ -265,10 +267,10 @@ def test_the_local_engine_has_no_dry_run(capsys: pytest.CaptureFixture[str]) -> 
 def test_trl_trains_a_recipe_on_two_ranks_into_a_run_folder(tmp_path: Path) -> None:
     """Its first evaluation is the local engine's to the last digit: the same weights and draws."""
     pytest.importorskip("trl")
+    from isentrope.policy.model import load_model
     from isentrope.runs import read_run
     from isentrope.tasks.registry import make_task
     from isentrope.training.evaluate import evaluate
-    from isentrope.training.model import load_model
 
     config = TrainConfig(
         steps=2,
@@ -303,10 +305,10 @@ TEMPLATE = (
 def test_trl_trains_a_chat_model_in_mixed_precision(tmp_path: Path) -> None:
     """The prompts are the local engine's, token for token, and so are the verdicts."""
     pytest.importorskip("trl")
-    from isentrope.engines.trl_worker import dataset, reward_function
+    from isentrope.integrations.trl.worker import dataset, reward_function
+    from isentrope.policy.model import load_model
     from isentrope.runs import read_run
     from isentrope.tasks.registry import make_task
-    from isentrope.training.model import load_model
 
     start = load_model(ModelConfig())
     start.tokenizer.chat_template = TEMPLATE

@@ -18,7 +18,7 @@ pytest.importorskip("trl")
 pytestmark = [pytest.mark.extra, pytest.mark.filterwarnings("ignore")]
 
 from isentrope.errors import ConfigError  # noqa: E402
-from isentrope.integrations.trl_config import NO_CLIP, EntropyGRPOConfig  # noqa: E402
+from isentrope.integrations.trl.config import NO_CLIP, EntropyGRPOConfig  # noqa: E402
 
 PROGRAM = Path(__file__).with_name("trl_program.py")
 

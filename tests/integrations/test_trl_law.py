@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from isentrope.integrations.trl_law import LawCallback
+from isentrope.integrations.trl.law import LawCallback
 
 
 def run(callback: LawCallback, rows: list[dict[str, float]], max_steps: int) -> Any:

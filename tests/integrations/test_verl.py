@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from isentrope.errors import ConfigError
-from isentrope.integrations.verl_options import PluginOptions, plugin_options, read_options
+from isentrope.integrations.verl.options import PluginOptions, plugin_options, read_options
 
 PROGRAM = Path(__file__).with_name("verl_program.py")
 
@@ -33,7 +33,7 @@ quiet = pytest.mark.filterwarnings("ignore")
 def plugin() -> ModuleType:
     """The plug-in module, imported after verl."""
     pytest.importorskip("verl")
-    return importlib.import_module("isentrope.integrations.verl")
+    return importlib.import_module("isentrope.integrations.verl.plugin")
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_the_reward_function_gives_the_verdict(plugin: ModuleType) -> None:
 def test_the_reward_function_finds_the_task_of_a_recipe(plugin: ModuleType) -> None:
     """The rows of a data set may name another source: they say which task judges them."""
     from isentrope.config import TaskConfig, TrainConfig
-    from isentrope.engines.verl_data import row
+    from isentrope.integrations.verl.data import row
     from isentrope.tasks.problem import Problem
 
     config = TrainConfig(task=TaskConfig(name="countdown", options={"numbers": 4, "num_test": 8}))

@@ -22,7 +22,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from isentrope.integrations import trl as adapter
-from isentrope.models import builtin_path
+from isentrope.policy.builtin import builtin_path
 from isentrope.tasks.countdown import Countdown
 
 MODEL = str(builtin_path("countdown"))

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from tensordict import TensorDict
 
-from isentrope.models import builtin_path
+from isentrope.policy.builtin import builtin_path
 from isentrope.tasks.countdown import Countdown
 
 ROWS, PROMPT, WIDTH = 16, 16, 20

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from isentrope.commands.display import notes
 from isentrope.config import (
     ControlConfig,
     ObjectiveConfig,
@@ -13,16 +14,15 @@ from isentrope.config import (
     RolloutConfig,
     TrainConfig,
 )
+from isentrope.control.combination import make_controller
+from isentrope.control.controllers import Control
 from isentrope.errors import ConfigError
-from isentrope.objective.control import Control
+from isentrope.policy.forward import response_logprob
+from isentrope.policy.model import LanguageModel
 from isentrope.tasks.countdown import Countdown
-from isentrope.training.controller import make_controller
 from isentrope.training.credit import credit
-from isentrope.training.display import notes
 from isentrope.training.experience import Experience, collect, join_rollouts, keep
-from isentrope.training.forward import response_logprob
 from isentrope.training.mechanism import mechanism_metrics
-from isentrope.training.model import LanguageModel
 from isentrope.training.objective import make_objective
 from isentrope.training.prime import ImplicitRewardModel, outcome_metrics
 from isentrope.training.update import Learner

@@ -16,6 +16,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from isentrope.commands.display import Display
 from isentrope.config import (
     EvaluationConfig,
     ObjectiveConfig,
@@ -23,7 +24,6 @@ from isentrope.config import (
     RolloutConfig,
     TrainConfig,
 )
-from isentrope.training.display import Display
 from isentrope.training.trainer import train
 
 GOLDEN = Path(__file__).with_name("golden.json")

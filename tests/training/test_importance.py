@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from isentrope.config import ObjectiveConfig, TrainConfig
+from isentrope.policy.model import ModelConfig, load_model
+from isentrope.policy.sampler import Rollout
 from isentrope.tasks.countdown import Countdown
 from isentrope.training.experience import Experience, collect
-from isentrope.training.model import ModelConfig, load_model
 from isentrope.training.objective import make_objective
-from isentrope.training.sampler import Rollout
 from isentrope.training.update import Learner
 
 

@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from isentrope.cli import main
+from isentrope.commands.display import notes
 from isentrope.config import ModelConfig, ObjectiveConfig, TrainConfig
 from isentrope.errors import ConfigError
 from isentrope.objective.streams import stream
+from isentrope.policy.forward import response_logits
+from isentrope.policy.model import LanguageModel, load_model
+from isentrope.policy.sampler import sample
 from isentrope.tasks.countdown import Countdown
 from isentrope.training import evaluate as evaluation
 from isentrope.training import update
-from isentrope.training.display import notes
 from isentrope.training.experience import Experience, collect
-from isentrope.training.forward import response_logits
-from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.optimizer import clipped_step
 from isentrope.training.prime import ImplicitRewardModel, make_reward_model
 from isentrope.training.probe import EntropyProbe
-from isentrope.training.sampler import sample
 from isentrope.training.update import norm_metrics
 
 NAN = math.nan

@@ -11,8 +11,8 @@ import torch
 
 from isentrope.config import OptimizerConfig, TrainConfig
 from isentrope.errors import MissingExtraError
+from isentrope.policy.model import LanguageModel
 from isentrope.training import optimizer
-from isentrope.training.model import LanguageModel
 from isentrope.training.optimizer import make_optimizer
 
 Run = Callable[..., None]

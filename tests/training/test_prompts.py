@@ -4,7 +4,7 @@ import pytest
 
 from isentrope.config import ModelConfig
 from isentrope.errors import ConfigError
-from isentrope.training.model import LanguageModel, load_model
+from isentrope.policy.model import LanguageModel, load_model
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"

@@ -15,7 +15,7 @@ import pytest
 
 from isentrope.cli import main
 from isentrope.config import TrainConfig, dump_toml
-from isentrope.training.run_dir import RunFolder, append_line
+from isentrope.training.run_folder import RunFolder, append_line
 
 Run = Callable[..., None]
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from isentrope.config import TrainConfig
+from isentrope.policy import sampler
+from isentrope.policy.model import LanguageModel
 from isentrope.tasks.countdown import Countdown
 from isentrope.tasks.problem import Problem
-from isentrope.training import sampler
 from isentrope.training.experience import collect
-from isentrope.training.model import LanguageModel
 from isentrope.training.scoring import Scorer, score
 from isentrope.verifiers.verdict import Verdict
 

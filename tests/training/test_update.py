@@ -7,9 +7,9 @@ import torch
 from isentrope.config import ModelConfig, ObjectiveConfig, OptimizerConfig, TrainConfig
 from isentrope.errors import ConfigError
 from isentrope.objective.streams import stream
+from isentrope.policy.model import LanguageModel, load_model
 from isentrope.tasks.countdown import Countdown
 from isentrope.training.experience import Experience, collect
-from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.objective import make_objective
 from isentrope.training.probe import EntropyProbe
 from isentrope.training.update import Learner, deal, learning_rate

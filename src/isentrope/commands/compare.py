@@ -45,11 +45,11 @@ def run(options: Options) -> int:
     """Runs the comparison; returns the exit code."""
     from rich.console import Console
 
+    from isentrope.commands.display import follow
+    from isentrope.commands.processes import plan, run_all
     from isentrope.report.page import render
     from isentrope.report.run_files import load_runs
     from isentrope.report.terminal import arms_table, law_lines
-    from isentrope.training.arms import plan, run_all
-    from isentrope.training.display import follow
 
     console = Console(highlight=False)
     runs = plan(

@@ -204,7 +204,7 @@ def model_row() -> Row:
         from transformers import AutoModelForCausalLM
         from transformers.utils.logging import disable_progress_bar
 
-        from isentrope.models import builtin_path
+        from isentrope.policy.builtin import builtin_path
 
         disable_progress_bar()
         model = AutoModelForCausalLM.from_pretrained(builtin_path("countdown"))

@@ -82,7 +82,7 @@ def run(options: Options) -> int:
     from rich.console import Console
 
     from isentrope.training.mechanism import probe
-    from isentrope.training.run_dir import finite
+    from isentrope.training.run_folder import finite
 
     config = options.train_config()
     if config.objective.advantage == "prime":

@@ -10,7 +10,7 @@ import tyro
 
 from isentrope.config import TrainConfig, load_config
 from isentrope.errors import ConfigError
-from isentrope.recipe import recipe_names
+from isentrope.toml_codec import recipe_names
 
 __all__ = ["Options", "parse", "run"]
 
@@ -67,7 +67,7 @@ def run(options: Options) -> int:
         )
     from rich.console import Console
 
-    from isentrope.training.display import Display
+    from isentrope.commands.display import Display
     from isentrope.training.trainer import train
 
     console = Console(highlight=False)
@@ -82,7 +82,7 @@ def run(options: Options) -> int:
 
 def run_elsewhere(options: Options) -> int:
     """Trains in another engine; returns the exit code."""
-    from isentrope.engines.launch import launch
+    from isentrope.integrations.launch import launch
 
     code = launch(
         options.config,

@@ -10,8 +10,8 @@ import torch
 
 from isentrope.config import ModelConfig
 from isentrope.objective.masking import response_mask
-from isentrope.training.model import LanguageModel, load_model, pick_device
-from isentrope.training.sampler import pad_left, sample_rows
+from isentrope.policy.model import LanguageModel, load_model, pick_device
+from isentrope.policy.sampler import pad_left, sample_rows
 
 __all__ = ["Completion", "Generator", "LocalGenerator", "load_generator"]
 

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 
 from isentrope.errors import DataError
-from isentrope.training.model import LanguageModel
+from isentrope.policy.model import LanguageModel
 
 __all__ = ["latest_checkpoint", "load_extra", "load_optimizer", "save_checkpoint"]
 

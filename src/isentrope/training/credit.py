@@ -6,9 +6,9 @@ from torch import Tensor
 from isentrope.objective.losses import kl_estimate
 from isentrope.objective.masking import masked_mean
 from isentrope.objective.rewards import kl_penalised, overlong_penalty
+from isentrope.policy.adapters import start_policy
+from isentrope.policy.forward import response_logprob
 from isentrope.training.experience import Experience
-from isentrope.training.forward import response_logprob
-from isentrope.training.lora import start_policy
 from isentrope.training.objective import takes
 from isentrope.training.update import Learner
 

@@ -9,10 +9,10 @@ from isentrope.errors import ConfigError
 from isentrope.evaluation.estimators import bootstrap_interval, pass_at_k
 from isentrope.objective.entropy import entropy_metrics
 from isentrope.objective.streams import stream
+from isentrope.policy.filtering import Filter
+from isentrope.policy.model import LanguageModel
+from isentrope.policy.samplers import LocalSampler, Sampler
 from isentrope.tasks.problem import Problem, Task
-from isentrope.training.filtering import Filter
-from isentrope.training.model import LanguageModel
-from isentrope.training.samplers import LocalSampler, Sampler
 from isentrope.training.scoring import score
 
 __all__ = ["evaluate", "held_out"]

@@ -11,10 +11,10 @@ from isentrope.config import TrainConfig
 from isentrope.objective.advantages import group_means, zero_signal
 from isentrope.objective.entropy import entropy_metrics
 from isentrope.objective.streams import stream
+from isentrope.policy.model import LanguageModel
+from isentrope.policy.sampler import Rollout, join_rollouts
+from isentrope.policy.samplers import LocalSampler, Sampler
 from isentrope.tasks.problem import Task
-from isentrope.training.model import LanguageModel
-from isentrope.training.sampler import Rollout, join_rollouts
-from isentrope.training.samplers import LocalSampler, Sampler
 from isentrope.training.scoring import Scorer
 
 __all__ = ["Experience", "collect", "keep", "scored_tokens"]

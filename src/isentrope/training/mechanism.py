@@ -14,12 +14,12 @@ from isentrope.objective.covariance import (
     token_covariance,
 )
 from isentrope.objective.masking import masked_mean
+from isentrope.policy.model import LanguageModel, load_model
+from isentrope.policy.sampler import Rollout
+from isentrope.policy.token_classes import CLASSES, token_classes
 from isentrope.tasks.registry import make_task
 from isentrope.training.experience import collect, keep
-from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.objective import make_objective
-from isentrope.training.sampler import Rollout
-from isentrope.training.token_class import CLASSES, token_classes
 
 __all__ = ["DIFFICULTIES", "class_metrics", "mechanism_metrics", "probe"]
 

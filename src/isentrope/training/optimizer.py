@@ -6,7 +6,7 @@ import torch
 
 from isentrope.config import OptimizerConfig
 from isentrope.errors import require
-from isentrope.training.model import LanguageModel
+from isentrope.policy.model import LanguageModel
 
 __all__ = ["clipped_step", "make_optimizer"]
 

@@ -18,11 +18,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from isentrope.config import TrainConfig
 from isentrope.objective.streams import stream
-from isentrope.training.forward import response_logprob, response_stats
-from isentrope.training.model import LanguageModel, load_model
+from isentrope.policy.forward import response_logprob, response_stats
+from isentrope.policy.model import LanguageModel, load_model
+from isentrope.policy.packing import micro_batches
+from isentrope.policy.sampler import Rollout
 from isentrope.training.optimizer import clipped_step
-from isentrope.training.packing import micro_batches
-from isentrope.training.sampler import Rollout
 
 __all__ = ["ImplicitRewardModel", "make_reward_model", "outcome_metrics"]
 

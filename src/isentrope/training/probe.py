@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from isentrope.objective.dynamics import entropy, predicted_change
-from isentrope.training.forward import response_logits
-from isentrope.training.model import LanguageModel
-from isentrope.training.sampler import Rollout
+from isentrope.policy.forward import response_logits
+from isentrope.policy.model import LanguageModel
+from isentrope.policy.sampler import Rollout
 
 __all__ = ["EntropyProbe"]
 

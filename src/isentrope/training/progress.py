@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from isentrope.config import TrainConfig
-from isentrope.objective.control import Control, Controller
+from isentrope.control.controllers import Control, Controller
 
 __all__ = ["Progress"]
 

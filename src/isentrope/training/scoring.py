@@ -7,9 +7,9 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
+from isentrope.policy.model import LanguageModel
+from isentrope.policy.sampler import Rollout
 from isentrope.tasks.problem import Problem, Task
-from isentrope.training.model import LanguageModel
-from isentrope.training.sampler import Rollout
 
 __all__ = ["Scorer", "score"]
 

@@ -3,15 +3,21 @@
 import math
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from isentrope.config import TrainConfig
+from isentrope.control.combination import make_controller
 from isentrope.errors import DataError
+from isentrope.policy.adapters import add_adapters, load_adapters, save_merged
+from isentrope.policy.model import LanguageModel, load_model
+from isentrope.policy.samplers import check_sampler, make_sampler
 from isentrope.tasks.problem import Task
 from isentrope.tasks.registry import make_task
 from isentrope.training.checkpoint import (
@@ -20,26 +26,42 @@ from isentrope.training.checkpoint import (
     load_optimizer,
     save_checkpoint,
 )
-from isentrope.training.controller import make_controller
 from isentrope.training.credit import credit
-from isentrope.training.display import Display
 from isentrope.training.evaluate import evaluate, held_out
 from isentrope.training.experience import Experience, collect, keep, scored_tokens
 from isentrope.training.interruption import Interruption
-from isentrope.training.lora import add_adapters, load_adapters, save_merged
 from isentrope.training.mechanism import class_metrics, mechanism_metrics
-from isentrope.training.model import LanguageModel, load_model
 from isentrope.training.objective import Objective, make_objective
 from isentrope.training.optimizer import make_optimizer
 from isentrope.training.prime import make_reward_model
 from isentrope.training.probe import EntropyProbe
 from isentrope.training.progress import Progress
-from isentrope.training.run_dir import RunFolder
-from isentrope.training.samplers import check_sampler, make_sampler
+from isentrope.training.run_folder import RunFolder
 from isentrope.training.tracker import Tracking
 from isentrope.training.update import Learner
 
 __all__ = ["train"]
+
+
+class Display(Protocol):
+    """What is told of a run while it goes."""
+
+    def start(self, config: TrainConfig, out: Path, first: int) -> None:
+        """The run begins at step `first`."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something that might surprise."""
+        ...
+
+    def step(self, metrics: Mapping[str, float]) -> None:
+        """The metrics of a step that is done."""
+        ...
+
+    def evaluation(self, row: Mapping[str, float | str]) -> None:
+        """What an evaluation measured."""
+        ...
+
 
 REWARD_MODEL = "reward_model"
 """Name of its state in a checkpoint."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isentrope.config import TrainConfig
-from isentrope.objective.control import Control
+from isentrope.control.controllers import Control
 from isentrope.objective.covariance import (
     rewarded_tokens,
     selection_metrics,
@@ -18,15 +18,15 @@ from isentrope.objective.losses import entropy_bonus, kl_estimate, log_ratio, re
 from isentrope.objective.masking import loss_denominator, masked_sum, reduce_loss
 from isentrope.objective.mismatch import importance_weight, mismatch_metrics
 from isentrope.objective.streams import stream
-from isentrope.training.forward import response_logprob, response_stats
-from isentrope.training.lora import start_policy
-from isentrope.training.model import LanguageModel
+from isentrope.policy.adapters import start_policy
+from isentrope.policy.forward import response_logprob, response_stats
+from isentrope.policy.model import LanguageModel
+from isentrope.policy.packing import micro_batches
+from isentrope.policy.sampler import Rollout
+from isentrope.policy.samplers import Sampler
 from isentrope.training.objective import Objective
 from isentrope.training.optimizer import clipped_step
-from isentrope.training.packing import micro_batches
 from isentrope.training.prime import ImplicitRewardModel
-from isentrope.training.sampler import Rollout
-from isentrope.training.samplers import Sampler
 
 __all__ = ["Learner", "MiniBatch", "learning_rate"]
 

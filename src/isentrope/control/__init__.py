@@ -1,0 +1,1 @@
+"""Controllers of entropy, and what of a configuration may be combined with them."""

@@ -1,0 +1,86 @@
+"""The entropy controller that a configuration describes, and what of it does not fit together."""
+
+from isentrope.config import ControlConfig, TrainConfig
+from isentrope.control.controllers import (
+    CONTROLLERS,
+    TARGET,
+    ConstantBonus,
+    Controller,
+    Target,
+    Tracking,
+    settings_of,
+)
+from isentrope.errors import ConfigError
+
+__all__ = ["check_combination", "check_settings", "make_controller", "tracking_controller"]
+
+
+def make_controller(config: TrainConfig) -> Controller:
+    """The controller before the first step, or a ConfigError that names what does not fit."""
+    check_combination(config)
+    control = config.control
+    if control.name == "none":
+        return ConstantBonus(coefficient=config.objective.entropy_coefficient)
+    return tracking_controller(control, config.steps)
+
+
+def tracking_controller(control: ControlConfig, steps: int) -> Tracking:
+    """The controller with a target that is named; `steps` until its end where none are given."""
+    kind = CONTROLLERS[control.name]
+    target = Target(
+        value=control.target, end=control.target_end, steps=control.target_steps or steps
+    )
+    given = {name: getattr(control, name) for name in settings_of(kind)}
+    return kind(
+        target=target, **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+def check_combination(config: TrainConfig) -> None:
+    """Raises a ConfigError for controls that cannot act together."""
+    objective, control = config.objective, config.control
+    check_settings(control)
+    if control.name in ("adaptive", "band") and objective.entropy_coefficient:
+        raise ConfigError(
+            f"control.name is {control.name!r} and objective.entropy_coefficient is "
+            f"{objective.entropy_coefficient}: both set the entropy bonus; leave one out"
+        )
+    given = [objective.budget is not None, control.name == "budget"]
+    if control.name == "budget" and objective.loss != "budget":
+        raise ConfigError(
+            f"control.name is 'budget', but loss {objective.loss!r} takes no budget; set "
+            "objective.loss to 'budget'"
+        )
+    if objective.loss == "budget" and sum(given) != 1:
+        raise ConfigError(
+            "loss 'budget' needs its budget from one place: give objective.budget, or "
+            f"control.name = 'budget'; {'both are' if all(given) else 'neither is'} there"
+        )
+    if config.rollout.max_rounds > 1 and not objective.drop_zero_signal:
+        raise ConfigError(
+            f"rollout.max_rounds is {config.rollout.max_rounds}, but objective.drop_zero_signal is "
+            "off: dynamic sampling replaces the groups that are dropped; turn that on"
+        )
+
+
+def check_settings(control: ControlConfig) -> None:
+    """Raises a ConfigError for a setting that the controller does not use."""
+    if control.name not in ("none", *CONTROLLERS):
+        raise ConfigError(
+            f"control.name is {control.name!r}; choose one of none, {', '.join(CONTROLLERS)}"
+        )
+    default = ControlConfig()
+    own = [] if control.name == "none" else [*TARGET, *settings_of(CONTROLLERS[control.name])]
+    used = ("name", *own)
+    for name in ControlConfig.__slots__:
+        value = getattr(control, name)
+        if name not in used and value != getattr(default, name):
+            raise ConfigError(
+                f"control.{name} is {value!r}, but control.name = {control.name!r} does not use "
+                "it; leave it out"
+            )
+    if control.target_steps is not None and control.target_end is None:
+        raise ConfigError(
+            f"control.target_steps is {control.target_steps}, but there is no control.target_end "
+            "to reach; give it, or leave both out"
+        )

@@ -1,1 +1,0 @@
-"""One recipe, other engines: its translation to TRL and to verl, and how they are started."""
