@@ -17,6 +17,7 @@ from isentrope.evaluation.estimators import (
     pass_at_k,
 )
 from isentrope.evaluation.samples import Sample
+from isentrope.verifiers.verdict import RIGHT_SCORE
 
 __all__ = ["Summary", "compare", "summarise"]
 
@@ -126,6 +127,6 @@ def scores(samples: Sequence[Sample]) -> list[float]:
 
 
 def pass_of(samples: Sequence[Sample], k: int) -> float:
-    """pass@k of one problem's samples; a sample is right from a full score."""
-    right = sum(score >= 1.0 for score in scores(samples))
+    """pass@k of one problem's samples; `RIGHT_SCORE` says which are right."""
+    right = sum(score >= RIGHT_SCORE for score in scores(samples))
     return pass_at_k(len(samples), right, k) if samples else nan

@@ -18,7 +18,7 @@ from hashlib import blake2b
 
 from isentrope.errors import ConfigError
 from isentrope.tasks.problem import Problem
-from isentrope.verifiers.verdict import Outcome, Verdict
+from isentrope.verifiers.verdict import RIGHT_SCORE, Outcome, Verdict
 
 __all__ = ["Countdown", "held_out", "judge"]
 
@@ -65,6 +65,11 @@ class Countdown:
     def name(self) -> str:
         """The name of the task, and the source of its problems."""
         return "countdown"
+
+    @property
+    def right_score(self) -> float:
+        """A full score: there is no part credit."""
+        return RIGHT_SCORE
 
     def train(self, index: int) -> Problem:
         """The training problem at `index`: a pure function of the options and the index."""

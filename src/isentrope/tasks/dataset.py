@@ -12,7 +12,7 @@ from isentrope.tasks.rows import Row, field
 from isentrope.verifiers.code import CodeVerifier
 from isentrope.verifiers.extraction import extract_answer, last_boxed
 from isentrope.verifiers.math import MathVerifier
-from isentrope.verifiers.verdict import Verdict
+from isentrope.verifiers.verdict import RIGHT_SCORE, Verdict
 
 __all__ = ["RowTask", "check_prompts", "hold_out", "make_verifier", "problems_of"]
 
@@ -29,6 +29,8 @@ MARKS = {
 
 class RowTask:
     """Problems of a data set, in a new seeded order each epoch, with the verifier they need."""
+
+    right_score = RIGHT_SCORE
 
     def __init__(
         self,

@@ -32,6 +32,11 @@ class Task(Protocol):
         """The name of the task."""
         ...
 
+    @property
+    def right_score(self) -> float:
+        """The score from which on a completion is right: in pass@k, in PRIME, in every report."""
+        ...
+
     def train(self, index: int) -> Problem:
         """The training problem at `index` of an endless, seeded stream."""
         ...

@@ -12,7 +12,7 @@ from isentrope.errors import ConfigError, require
 from isentrope.tasks.problem import Problem
 from isentrope.verifiers.extraction import extract_answer
 from isentrope.verifiers.pool import Status, WorkerPool
-from isentrope.verifiers.verdict import Outcome, Verdict
+from isentrope.verifiers.verdict import RIGHT_SCORE, Outcome, Verdict
 
 __all__ = ["ReasoningTask", "score"]
 
@@ -44,6 +44,8 @@ class ReasoningTask:
     `template` is the prompt with {problem} in it; `answer` is where a completion's answer is looked
     for: in the box, or, where the prompt ends in "Answer:", on the first line.
     """
+
+    right_score = RIGHT_SCORE
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class ReasoningTask:
             if answer is None:
                 verdict = Verdict(0.0, Outcome.UNPARSABLE, "no final answer in the form asked for")
             elif reply.status == Status.DONE and isinstance(reply.value, float):
-                outcome = Outcome.RIGHT if reply.value >= 1.0 else Outcome.WRONG
+                outcome = Outcome.RIGHT if reply.value >= self.right_score else Outcome.WRONG
                 verdict = Verdict(reply.value, outcome)
             else:
                 late = reply.status == Status.TIMEOUT

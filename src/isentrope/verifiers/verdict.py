@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Outcome", "Verdict"]
+__all__ = ["RIGHT_SCORE", "Outcome", "Verdict"]
+
+RIGHT_SCORE = 1.0
+"""A completion is right from this score on, unless its task says otherwise; less is part credit."""
 
 
 class Outcome(StrEnum):
