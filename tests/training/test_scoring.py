@@ -26,6 +26,7 @@ class Watched:
     def __init__(self) -> None:
         self.task = Countdown(seed=0)
         self.train, self.test = self.task.train, self.task.test
+        self.right_score = self.task.right_score
         self.calls: list[int] = []
         self.event = threading.Event()
         self.overlapped = False

@@ -311,9 +311,9 @@ def gradient_of_chunk(
 
 def kernel_moments(logits: Tensor, transform: LogitTransform, square: bool) -> Moments:
     """`moments_of_chunk` by the Triton kernel."""
-    from isentrope.token_stats.kernels import softmax  # needs Triton
+    from isentrope.token_stats import triton_softmax  # needs Triton
 
-    sums = softmax.moments(
+    sums = triton_softmax.moments(
         logits,
         transform.inner,
         transform.outer / LN2,
@@ -333,9 +333,9 @@ def kernel_gradient(
     out: Tensor,
 ) -> None:
     """`gradient_of_chunk` by the Triton kernel."""
-    from isentrope.token_stats.kernels import softmax  # needs Triton
+    from isentrope.token_stats import triton_softmax  # needs Triton
 
-    softmax.gradient(
+    triton_softmax.gradient(
         logits,
         labels,
         (offset, rows.constant, rows.slope, rows.label),
