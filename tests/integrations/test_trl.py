@@ -285,7 +285,7 @@ def test_signal_is_a_matter_of_rewards_and_not_of_advantages(
 ) -> None:
     """Groups of three: graded rewards whose mean is one of them; equal ones whose mean rounds, so
     that their advantages are not 0; one that could not be scored beside two that differ."""
-    from isentrope.integrations import trl as adapter
+    from isentrope.integrations.trl import trainer as adapter
 
     rewards = torch.tensor([0.0, 0.5, 1.0, 0.9, 0.9, 0.9, float("nan"), 0.0, 1.0]).unsqueeze(1)
     monkeypatch.setattr(adapter.trl.GRPOTrainer, "_calculate_rewards", lambda *_: rewards)

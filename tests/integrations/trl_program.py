@@ -21,7 +21,9 @@ import trl
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from isentrope.integrations import trl as adapter
+from isentrope.integrations.selection import row_keys
+from isentrope.integrations.trl import EntropyGRPOConfig, EntropyGRPOTrainer
+from isentrope.integrations.trl.trainer import whole
 from isentrope.policy.builtin import builtin_path
 from isentrope.tasks.countdown import Countdown
 
@@ -53,7 +55,7 @@ class GivenResponses:
         return responses, None
 
 
-class Given(GivenResponses, adapter.EntropyGRPOTrainer):
+class Given(GivenResponses, EntropyGRPOTrainer):
     """The trainer under test; it remembers which tokens were selected, by content and place."""
 
     chosen: dict[int, list[list[int]]]
@@ -68,7 +70,7 @@ class Given(GivenResponses, adapter.EntropyGRPOTrainer):
         ]
         found = self.chosen.setdefault(self.state.global_step, [])
         for part, selected in zip(slices, self._window, strict=True):
-            keys = adapter.row_keys(*adapter.whole(part)).tolist()
+            keys = row_keys(*whole(part)).tolist()
             found += [[keys[row], place] for row, place in selected.nonzero().tolist()]
 
 
@@ -102,7 +104,7 @@ def run(program: dict[str, Any]) -> dict[str, Any]:
         "seed": 3,
         **program["config"],
     }
-    args = (trl.GRPOConfig if plain else adapter.EntropyGRPOConfig)(**settings)
+    args = (trl.GRPOConfig if plain else EntropyGRPOConfig)(**settings)
     trainer_class: Any = GivenPlain if plain else Given
     trainer = trainer_class(
         model=AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32),
