@@ -182,8 +182,8 @@ class ObjectiveConfig:
     reference_kl_place: Literal["loss", "reward"] = "loss"
     """In the loss, or subtracted from the reward: token by token in reinforce_pp, as a sum over
     the response elsewhere."""
-    reference_kl_estimator: Literal["abs", "k1", "k2", "k3"] = "k3"
-    """Estimator of that KL in the loss; in the reward it is always k1."""
+    reference_kl_estimator: Literal["k2", "k3"] = "k3"
+    """Estimator of that KL in the loss, where k1 would have no gradient; in the reward it is k1."""
     drop_zero_signal: bool = True
     """Leave out groups whose rewards are all equal."""
     importance_cap: float | None = None

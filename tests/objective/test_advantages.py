@@ -120,3 +120,22 @@ def test_prime_leaves_unjudged_responses_out_of_the_process_baseline() -> None:
     process = torch.tensor([[0.1], [50.0], [0.3]])
     result = ADVANTAGES["prime"](rewards, groups, mask, process)
     assert result.flatten().tolist() == pytest.approx([1 + 0.1 - 0.3, 0, -1 + 0.3 - 0.1])
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("kind", [torch.long, torch.bool])
+def test_rewards_may_be_integers_or_booleans(name: str, kind: torch.dtype) -> None:
+    groups = torch.tensor([3, 8, 3, 8, 3])
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 1], [1, 1, 0]], dtype=torch.bool)
+    rewards = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0])
+    expected = ADVANTAGES[name](rewards, groups, mask)
+    assert ADVANTAGES[name](rewards.to(kind), groups, mask).tolist() == expected.tolist()
+    assert expected.abs().max() > 0
+
+
+def test_a_million_equal_rewards_have_no_advantage() -> None:
+    """Their mean in single precision is off by enough for whitening to magnify it."""
+    rewards = torch.full((1_000_000,), 100.1)
+    mask = torch.ones(1_000_000, 1, dtype=torch.bool)
+    found = ADVANTAGES["reinforce_pp"](rewards, torch.arange(1_000_000), mask)
+    assert found.abs().max() == 0

@@ -35,6 +35,15 @@ def random_batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return logprob, advantage, torch.arange(40) < lengths
 
 
+def test_a_token_that_no_policy_draws_has_no_covariance() -> None:
+    logprob = torch.tensor([[-0.1, -0.2, -math.inf], [-2.0, -3.0, -1.0]])
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    covariance = token_covariance(logprob, ADVANTAGE[:, :1].expand(2, 3), mask)
+    # The four others are those of the test by hand.
+    assert covariance[mask].tolist() == pytest.approx([1.225, 1.125, 0, 0.675, 1.675])
+    assert select_top(covariance, mask, kl_fraction=0.2).nonzero().tolist() == [[1, 1]]
+
+
 def test_covariance_by_hand() -> None:
     covariance = token_covariance(LOGPROB, ADVANTAGE, ALL)
     assert covariance.flatten().tolist() == pytest.approx([1.225, 1.125, 0.675, 1.675])

@@ -7,6 +7,7 @@ import torch
 from isentrope.objective.covariance import select_window, token_covariance
 from isentrope.objective.losses import (
     KLEstimator,
+    ReferenceEstimator,
     TokenLoss,
     clip_cov,
     entropy_bonus,
@@ -125,13 +126,27 @@ def test_unbiased_estimators_average_to_the_exact_kl(estimator: KLEstimator) -> 
     assert float((p * kl_estimate((q / p).log(), estimator)).sum()) == pytest.approx(float(exact))
 
 
-def test_reference_kl_pulls_towards_the_reference() -> None:
-    logprob = torch.tensor([[-1.0, -1.0]], requires_grad=True)
-    reference = torch.tensor([[-2.0, -0.5]])
-    mask = torch.ones(1, 2, dtype=torch.bool)
-    reference_kl(logprob, reference, mask).sum().backward()
-    assert logprob.grad is not None
-    assert float(logprob.grad[0, 0]) > 0 > float(logprob.grad[0, 1])
+@pytest.mark.parametrize("estimator", ["k2", "k3"])
+@pytest.mark.parametrize("on_policy", [True, False])
+def test_the_reference_kl_has_the_gradient_of_the_kl(
+    estimator: ReferenceEstimator, on_policy: bool
+) -> None:
+    """Six actions, so that the expectation over samples of the old policy is a sum over them."""
+    logits = torch.tensor([1.0, -0.5, 0.3, 2.0, -1.0, 0.0], dtype=torch.double, requires_grad=True)
+    reference = torch.tensor([0.2, 0.1, -1.0, 0.5, 0.8, 1.5], dtype=torch.double).log_softmax(0)
+    logprob = logits.log_softmax(0)
+    away = torch.tensor([0.4, -0.3, 0.0, -0.6, 0.5, 0.2], dtype=torch.double)
+    old = (logits.detach() if on_policy else logits.detach() + away).log_softmax(0)
+    exact = (logprob.exp() * (logprob - reference)).sum()
+    (wanted,) = torch.autograd.grad(exact, logits, retain_graph=True)
+    everything = torch.ones(1, 6, dtype=torch.bool)
+    new, drawn, start = (values.unsqueeze(0) for values in (logprob, old, reference))
+    estimate = reference_kl(new, drawn, start, everything, estimator)
+    (found,) = torch.autograd.grad((old.exp() * estimate[0]).sum(), logits)
+    assert found.tolist() == pytest.approx(wanted.tolist(), abs=1e-12)
+    if estimator == "k3":
+        value = (old.exp() * estimate[0]).sum().detach()
+        assert float(value) == pytest.approx(float(exact.detach()))  # unbiased off policy too
 
 
 def test_entropy_bonus_lowers_the_loss() -> None:

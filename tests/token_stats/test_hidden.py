@@ -119,3 +119,15 @@ def test_bf16_loses_no_more_than_eager_bf16_with_fp32_sums() -> None:
 def test_labels_are_checked() -> None:
     with pytest.raises(DataError, match="vocabulary from 0 to 6"):
         token_stats_from_hidden(torch.zeros(1, 3), torch.zeros(7, 3), torch.tensor([7]))
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_without_a_token_that_counts_all_is_zero(rows: int) -> None:
+    hidden = torch.randn(rows, 4, requires_grad=True)
+    weight = torch.randn(7, 4, requires_grad=True)
+    labels, mask = torch.zeros(rows, dtype=torch.long), torch.zeros(rows, dtype=torch.bool)
+    stats = token_stats_from_hidden(hidden, weight, labels, mask=mask)
+    assert stats.logprob.tolist() == stats.entropy.tolist() == [0.0] * rows
+    (stats.logprob.sum() + stats.entropy.sum()).backward()
+    assert weight.grad is not None
+    assert weight.grad.abs().max() == 0

@@ -3,6 +3,7 @@
 Each function takes the rewards (B,) of the responses, the group (prompt) that each belongs to
 (B,) and the response mask (B, T), and returns (B,) or (B, T). A group may stand anywhere in the
 batch. A reward of NaN could not be judged: it stays out of every mean and its advantage is 0.
+Rewards may be integers or booleans.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from isentrope.objective.masking import sequence_means
-from isentrope.objective.shapes import GroupIds, PerSequence, PerToken, TokenMask
+from isentrope.objective.shapes import GroupIds, PerSequence, PerToken, Rewards, TokenMask
 
 __all__ = [
     "ADVANTAGES",
@@ -35,7 +36,7 @@ VARIANCE_EPSILON = 1e-8
 """Added to a batch's variance when whitening."""
 
 
-def grpo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
+def grpo(rewards: Rewards, groups: GroupIds, mask: TokenMask) -> PerSequence:
     """(r - group mean) / (group sample standard deviation + 1e-6). GRPO, arXiv 2402.03300."""
     centred = dr_grpo(rewards, groups, mask)
     variance = group_sums(centred.square(), groups) / (judged_counts(rewards, groups) - 1)
@@ -43,23 +44,25 @@ def grpo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence
     return centred / (std + STD_EPSILON)
 
 
-def dr_grpo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
+def dr_grpo(rewards: Rewards, groups: GroupIds, mask: TokenMask) -> PerSequence:
     """r - group mean. Dr. GRPO, arXiv 2503.20783: use it with the reducer `sequence_sum`.
 
     Equal rewards have an advantage of 0, and not the rounding error of their mean.
     """
+    rewards = as_float(rewards)
     centred = (rewards - group_means(rewards, groups)).nan_to_num(nan=0.0)
     return centred.masked_fill(zero_signal(rewards, groups), 0.0)
 
 
-def rloo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
+def rloo(rewards: Rewards, groups: GroupIds, mask: TokenMask) -> PerSequence:
     """r - mean of the others in the group; 0 in a group of one. RLOO, arXiv 2402.14740."""
     count = judged_counts(rewards, groups)
     return dr_grpo(rewards, groups, mask) * count / (count - 1).clamp(min=1)
 
 
-def opo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
+def opo(rewards: Rewards, groups: GroupIds, mask: TokenMask) -> PerSequence:
     """r - length-weighted group mean. OPO, arXiv 2505.23585."""
+    rewards = as_float(rewards)
     lengths = torch.where(rewards.isnan(), 0.0, mask.sum(-1).to(rewards.dtype))
     weighted = group_sums(rewards.nan_to_num(nan=0.0) * lengths, groups)
     baseline = weighted / group_sums(lengths, groups).clamp(min=1)
@@ -68,7 +71,7 @@ def opo(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerSequence:
 
 
 def reinforce_pp(
-    rewards: PerSequence,
+    rewards: Rewards,
     groups: GroupIds,
     mask: TokenMask,
     penalty: PerToken | None = None,
@@ -78,6 +81,7 @@ def reinforce_pp(
     The reward comes with the last token and is not discounted; `penalty` (a KL term, say) is
     subtracted token by token.
     """
+    rewards = as_float(rewards)
     to_go = rewards.nan_to_num(nan=0.0).unsqueeze(-1).expand(mask.shape)
     if penalty is not None:
         cost = torch.where(mask, penalty, 0.0)
@@ -85,14 +89,14 @@ def reinforce_pp(
     return whiten(to_go, mask & ~rewards.isnan().unsqueeze(-1))
 
 
-def reinforce_pp_baseline(rewards: PerSequence, groups: GroupIds, mask: TokenMask) -> PerToken:
+def reinforce_pp_baseline(rewards: Rewards, groups: GroupIds, mask: TokenMask) -> PerToken:
     """(r - group mean), whitened over the batch. REINFORCE++-baseline, arXiv 2501.03262."""
     centred = dr_grpo(rewards, groups, mask).unsqueeze(-1).expand(mask.shape)
     return whiten(centred, mask & ~rewards.isnan().unsqueeze(-1))
 
 
 def prime(
-    rewards: PerSequence,
+    rewards: Rewards,
     groups: GroupIds,
     mask: TokenMask,
     process: PerToken | None = None,
@@ -126,8 +130,9 @@ ADVANTAGES: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def zero_signal(rewards: PerSequence, groups: GroupIds) -> Tensor:
+def zero_signal(rewards: Rewards, groups: GroupIds) -> Tensor:
     """True (B,) where all judged rewards of the group are equal: nothing to learn from it."""
+    rewards = as_float(rewards)
     value = rewards.nan_to_num(nan=0.0)
     judged = ~rewards.isnan()
     index = group_index(groups)
@@ -142,22 +147,32 @@ def zero_signal(rewards: PerSequence, groups: GroupIds) -> Tensor:
 def whiten(values: PerToken, mask: TokenMask) -> PerToken:
     """(x - mean) / sqrt(sample variance + 1e-8) over the masked tokens, 0 elsewhere.
 
-    With fewer than two tokens there is no variance, and the result is 0.
+    With fewer than two tokens there is no variance, and the result is 0; so it is, without the
+    rounding error of a mean that the small constant would magnify, where all values are equal.
     """
-    count = mask.sum()
+    count, inside = mask.sum(), values[mask]
+    if not inside.numel() or inside.min() == inside.max():
+        return torch.zeros_like(values)
     centred = torch.where(mask, values - torch.where(mask, values, 0.0).sum() / count, 0.0)
     variance = centred.square().sum() / (count - 1).clamp(min=1)
     return centred * (variance + VARIANCE_EPSILON).rsqrt()
 
 
-def group_means(rewards: PerSequence, groups: GroupIds) -> PerSequence:
+def group_means(rewards: Rewards, groups: GroupIds) -> PerSequence:
     """Mean of the judged rewards of each response's group; NaN where none was judged."""
+    rewards = as_float(rewards)
     return group_sums(rewards.nan_to_num(nan=0.0), groups) / judged_counts(rewards, groups)
 
 
-def judged_counts(rewards: PerSequence, groups: GroupIds) -> PerSequence:
+def judged_counts(rewards: Rewards, groups: GroupIds) -> PerSequence:
     """Number of judged responses in each response's group."""
+    rewards = as_float(rewards)
     return group_sums((~rewards.isnan()).to(rewards.dtype), groups)
+
+
+def as_float(rewards: Rewards) -> PerSequence:
+    """The rewards as floating-point numbers."""
+    return rewards if rewards.is_floating_point() else rewards.float()
 
 
 def group_sums(values: Float[Tensor, " B"], groups: GroupIds) -> PerSequence:

@@ -60,11 +60,12 @@ class Moments:
 
 @torch.no_grad()
 def moments(logprob: PerToken, advantage: PerToken, mask: TokenMask) -> Moments:
-    """The moments of the masked tokens."""
+    """The moments of the masked tokens; those of log-prob -inf, which no policy draws, are left out."""
+    counted = mask & logprob.isfinite()
     return Moments(
-        count=mask.sum().double(),
-        logprob=torch.where(mask, logprob.double(), 0.0).sum(),
-        advantage=torch.where(mask, advantage.double(), 0.0).sum(),
+        count=counted.sum().double(),
+        logprob=torch.where(counted, logprob.double(), 0.0).sum(),
+        advantage=torch.where(counted, advantage.double(), 0.0).sum(),
     )
 
 
@@ -74,6 +75,7 @@ def token_covariance(
 ) -> PerToken:
     """The centred cross product of each token, 0 where masked; its token mean is the covariance.
 
+    A token whose log-prob is not finite has none: it would make every mean infinite.
     `of` are the moments of the whole mini-batch; without it these tokens are the mini-batch.
     """
     total = moments(logprob, advantage, mask) if of is None else of
@@ -81,7 +83,7 @@ def token_covariance(
     product = (logprob.double() - total.logprob / count) * (
         advantage.double() - total.advantage / count
     )
-    return torch.where(mask, product, 0.0).to(logprob.dtype)
+    return torch.where(mask & logprob.isfinite(), product, 0.0).to(logprob.dtype)
 
 
 @torch.no_grad()
@@ -129,7 +131,7 @@ def quota(count: int, fraction: float, at_least: int = 0) -> int:
 def select_top(
     covariance: PerToken, mask: TokenMask, *, kl_fraction: float = 2e-3, at_least: int = 0
 ) -> TokenMask:
-    """True at the floor(kl_fraction x N) tokens of largest covariance (KL-Cov, equation 12).
+    """True at the floor(kl_fraction x N) tokens of largest covariance (KL-Cov, equation 13).
 
     Among equal covariances the token that comes first in row order is taken.
     """

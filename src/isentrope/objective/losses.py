@@ -30,6 +30,7 @@ __all__ = [
     "LOSSES",
     "KLEstimator",
     "PolicyLoss",
+    "ReferenceEstimator",
     "TokenLoss",
     "budget",
     "cispo",
@@ -47,6 +48,9 @@ __all__ = [
 ]
 
 KLEstimator = Literal["abs", "k1", "k2", "k3"]
+
+ReferenceEstimator = Literal["k2", "k3"]
+"""Those whose gradient, as `reference_kl` takes it, is that of the KL divergence."""
 
 LOG_RATIO_LIMIT = 20.0
 """Log ratios are clamped to +-20: exp(20) is 5e8, far beyond use, and stays finite in fp32."""
@@ -167,7 +171,7 @@ def clip_cov(
     clip_high: float = inf,
     dual_clip: float = inf,
 ) -> TokenLoss:
-    """-ratio A, its gradient cut at the selected tokens. Clip-Cov, paper equation 11.
+    """-ratio A, its gradient cut at the selected tokens. Clip-Cov, equation 12 of the paper.
 
     `selected` comes from `select_window`. The value of the selected tokens stays, and so does
     the denominator. The PPO clip is off, as in the paper's formula; it can be combined.
@@ -196,7 +200,7 @@ def kl_cov(
     clip_low: float = inf,
     clip_high: float = inf,
 ) -> TokenLoss:
-    """-ratio A, plus kl_coefficient x KL(old || new) at the selected tokens. KL-Cov, equation 12.
+    """-ratio A, plus kl_coefficient x KL(old || new) at the selected tokens. KL-Cov, equation 14.
 
     `selected` comes from `select_top`. The estimator `abs`, |log ratio|, is what the paper's
     code computes. While the two policies agree (the first mini-batch of a rollout) every
@@ -242,15 +246,20 @@ def entropy_bonus(entropy: PerToken, entropy_coefficient: float) -> PerToken:
 
 def reference_kl(
     logprob: PerToken,
+    old_logprob: PerToken,
     reference_logprob: PerToken,
     mask: TokenMask,
-    estimator: KLEstimator = "k3",
+    estimator: ReferenceEstimator = "k3",
 ) -> PerToken:
-    """Estimate of KL(policy || reference) at each token, from tokens of the policy.
+    """Estimate of KL(policy || reference) at each token, from tokens that the old policy drew.
 
-    Its gradient goes through the value only, not through which tokens were sampled.
+    The gradient of KL(p || q) has the weight log(p / q), with the ratio p / p_old where the tokens
+    are those of p_old. k2 has it with a ratio that is held fixed; k3 has it where the gradient
+    goes through the ratio too (k3 alone has the weight 1 - q / p, that of another divergence).
     """
-    return kl_estimate(log_ratio(reference_logprob, logprob, mask), estimator)
+    ratio = log_ratio(logprob, old_logprob, mask).exp()
+    value = kl_estimate(log_ratio(reference_logprob, logprob, mask), estimator)
+    return (ratio.detach() if estimator == "k2" else ratio) * value
 
 
 def kl_estimate(

@@ -7,13 +7,14 @@
 Log-probabilities and entropies are natural: nats. `mask` is True at the tokens that count.
 """
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 __all__ = [
     "GroupIds",
     "PerSequence",
     "PerToken",
+    "Rewards",
     "Scalar",
     "TokenIds",
     "TokenMask",
@@ -21,6 +22,8 @@ __all__ = [
 
 PerToken = Float[Tensor, "B T"]
 PerSequence = Float[Tensor, " B"]
+Rewards = Shaped[Tensor, " B"]
+"""Of any number type, booleans too."""
 GroupIds = Int[Tensor, " B"]
 TokenIds = Int[Tensor, "B T"]
 TokenMask = Bool[Tensor, "B T"]

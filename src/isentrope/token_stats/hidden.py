@@ -169,8 +169,8 @@ def _add_product(target: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def _blocks(count: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` that cover `count`."""
-    for start in range(0, count, size):
+    """Slices of at most `size` that cover `count`; an empty one where there is nothing to cover."""
+    for start in range(0, max(count, 1), size):
         yield slice(start, min(start + size, count))
 
 

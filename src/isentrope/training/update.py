@@ -216,20 +216,22 @@ class Learner:
         if self.entropy_coefficient:
             loss = loss + entropy_bonus(stats.entropy, self.entropy_coefficient)
         if settings.reference_kl_coefficient and settings.reference_kl_place == "loss":
-            kl = self.reference_kl(rollout, stats.logprob, mask)
+            kl = self.reference_kl(rollout, stats.logprob, old, mask)
             loss = loss + settings.reference_kl_coefficient * kl
             metrics["kl/reference"] = kl
         for name, values in metrics.items():
             sums[name] += masked_sum(values.detach(), mask).item()
         return loss, selected, stats.logprob.detach()
 
-    def reference_kl(self, rollout: Rollout, logprob: Tensor, mask: Tensor) -> Tensor:
+    def reference_kl(
+        self, rollout: Rollout, logprob: Tensor, old_logprob: Tensor, mask: Tensor
+    ) -> Tensor:
         """Estimate (B, T) of KL(policy || start policy)."""
         assert self.reference is not None
         with start_policy(self.reference) as reference:
             start = response_stats(reference, rollout, self.config.rollout.temperature)
         estimator = self.config.objective.reference_kl_estimator
-        return reference_kl(logprob, start.logprob, mask, estimator)
+        return reference_kl(logprob, old_logprob, start.logprob, mask, estimator)
 
     def apply(self) -> float:
         """One optimizer step; returns the gradient's norm before clipping."""

@@ -32,7 +32,8 @@ REDUCERS = {
     "sequence_sum": "seq-mean-token-sum-norm",
 }
 
-KL_TYPES = {"abs": "abs", "k1": "kl", "k2": "mse", "k3": "low_var_kl"}
+KL_TYPES = {"k2": "mse", "k3": "low_var_kl+"}
+"""Estimator of the reference KL: kl_loss_type; with + its gradient is that of the KL on policy."""
 
 ACTOR = "actor_rollout_ref.actor"
 
