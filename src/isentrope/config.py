@@ -160,14 +160,18 @@ class ObjectiveConfig:
     """Top entropy: fraction of the mini-batch's tokens, those of highest entropy, that keep their
     gradient (0.2)."""
     budget: float | None = None
-    """Budget: mean covariance that may remain, where no controller sets it."""
-    shaping: Literal["none", "entropy", "covariance_kernel"] = "none"
-    """Advantages reshaped token by token: by a bonus for entropy, or down-weighted by a Gaussian
-    kernel at tokens of extreme covariance."""
+    """Loss budget, shaping success or decorrelation: mean covariance that may remain, where no
+    controller sets it."""
+    shaping: Literal["none", "entropy", "covariance_kernel", "success", "decorrelation"] = "none"
+    """Advantages reshaped token by token: by a bonus for entropy; down-weighted by a Gaussian
+    kernel at tokens of extreme covariance; or until the budget is met: those of likely successes
+    lowered and of unlikely ones raised, or all made to correlate less with the log-prob."""
     shaping_weight: float | None = None
     """Entropy shaping: bonus a nat of entropy (0.4)."""
     shaping_bound: float | None = None
     """Entropy shaping: the bonus is at most |A| / shaping_bound (2)."""
+    strength_limit: float | None = None
+    """Shaping success and decorrelation: largest strength, a nat of log-prob (5)."""
     covariance_policy: Literal["behaviour", "current"] = "behaviour"
     """Log-probabilities in the covariance: of the policy that sampled (no cost), or of the policy
     at the start of each mini-batch (one more forward pass). With vLLM or an importance_cap the
@@ -193,7 +197,7 @@ class ObjectiveConfig:
     def __post_init__(self) -> None:
         at_least(self, clip_low=0, clip_high=0, dual_clip=1, kl_coefficient=0)
         at_least(self, reference_kl_coefficient=0, shaping_weight=0)
-        above(self, shaping_bound=0, importance_cap=0)
+        above(self, shaping_bound=0, importance_cap=0, strength_limit=0)
         fractions(self, "clip_fraction", "kl_fraction", "entropy_fraction")
         ordered(self, "covariance_low", "covariance_high")
 
@@ -204,7 +208,8 @@ class ControlConfig:
 
     name: str = "none"
     """none, or adaptive: a bonus that grows below the target (Skywork-OR1); band: a bonus or penalty
-    that moves outside target +- width; budget: the isentropic budget of loss `budget`."""
+    that moves outside target +- width; budget: the isentropic budget
+    of loss `budget` (tokens are cut) or of shaping `success` or `decorrelation`."""
     measure: Literal["token_mean", "sequence_mean"] = "token_mean"
     """The entropy looked at: mean over tokens, or over responses of the mean over their tokens."""
     target: float | None = None

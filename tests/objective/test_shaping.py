@@ -3,8 +3,15 @@ import math
 import pytest
 import torch
 
+from isentrope.objective.covariance import token_covariance
+from isentrope.objective.masking import masked_mean
 from isentrope.objective.rewards import kl_penalised, overlong_penalty
-from isentrope.objective.shaping import covariance_kernel, entropy_shaping
+from isentrope.objective.shaping import (
+    budget_by_decorrelation,
+    budget_by_success,
+    covariance_kernel,
+    entropy_shaping,
+)
 
 MASK = torch.tensor([[True, True, True, False]])
 
@@ -61,3 +68,69 @@ def test_the_overlong_penalty_grows_over_the_buffer() -> None:
 def test_a_kl_in_the_reward_is_summed_over_the_response() -> None:
     penalty = torch.tensor([[0.1, 0.2, -0.05, math.nan]])
     assert kl_penalised(torch.ones(1), penalty, MASK).tolist() == pytest.approx([0.75])
+
+
+UNEVEN = torch.tensor([[True, False, False], [True, True, True]])
+LOGPROB = torch.tensor([[-1.0, -math.inf, 9.0], [-3.0, -1.0, -3.0]])
+"""Centred: 1; -1, 1, -1."""
+ADVANTAGE = torch.tensor([[2.0, 7.0, 7.0], [1.0, -1.0, -3.0]])
+"""Sum of A l: 2 - 1 of the successes, -1 + 3 of the mistakes; 3 over four tokens."""
+
+
+@pytest.mark.parametrize(
+    ("budget", "successes"),
+    [
+        (0.5, [4 / 3, 4 / 3]),  # 2 (1 - z) - (1 + z) + 2 = 2, z = 1/3
+        (0.0, [0.0, 2.0]),  # = 0, z = 1, where the likely success has reached 0
+        (-0.5, [0.0, 4.0]),  # beyond it -(1 + z) + 2 = -2, z = 3
+        (-5.0, [0.0, 6.0]),  # z = 21, but at most 5
+        (1.25, [10 / 3, 1 / 3]),  # above the covariance: 3 - 3 z = 5, z = -2/3
+        (2.0, [6.0, 0.0]),  # 2 (1 - z) + 2 = 8, z = -2, where the unlikely one has reached 0
+    ],
+)
+def test_budget_by_success_by_hand(budget: float, successes: list[float]) -> None:
+    shaped = budget_by_success(ADVANTAGE, UNEVEN, logprob=LOGPROB, budget=budget)
+    assert shaped[UNEVEN].tolist() == pytest.approx([*successes, -1, -3], abs=1e-6)
+    assert shaped[~UNEVEN].tolist() == [0, 0]
+
+
+def test_a_covariance_below_a_budget_that_is_not_positive_is_left_alone() -> None:
+    advantage = torch.tensor([[2.0, 7.0, 7.0], [1.0, -3.0, -1.0]])  # sum of A l: -1
+    for shape in (budget_by_success, budget_by_decorrelation):
+        shaped = shape(advantage, UNEVEN, logprob=LOGPROB, budget=0.0)
+        assert shaped[UNEVEN].tolist() == [2, 1, -3, -1]
+
+
+def test_budget_by_decorrelation_by_hand() -> None:
+    # Sum of A l is 3 and of l^2 is 4: z = (3 - 4 x 0.25) / 4 = 1/2.
+    shaped = budget_by_decorrelation(ADVANTAGE, UNEVEN, logprob=LOGPROB, budget=0.25)
+    assert shaped[UNEVEN].tolist() == pytest.approx([1.5, 1.5, -1.5, -2.5])
+    weak = budget_by_decorrelation(
+        ADVANTAGE, UNEVEN, logprob=LOGPROB, budget=0.25, strength_limit=0.1
+    )
+    assert weak[UNEVEN].tolist() == pytest.approx([1.9, 1.1, -1.1, -2.9])
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.0, -0.02, 0.4])
+def test_what_remains_of_the_covariance_is_the_budget(budget: float) -> None:
+    source = torch.Generator().manual_seed(5)
+    mask = torch.arange(23) < torch.randint(1, 24, (40, 1), generator=source)
+    logprob = -torch.rand(40, 23, generator=source) * 3
+    advantage = torch.randn(40, 1, generator=source).expand(40, 23) - 0.3 * logprob.neg() + 0.5
+    before = masked_mean(token_covariance(logprob, advantage, mask), mask).item()
+    assert 0.1 < before < 0.4
+    for shape in (budget_by_success, budget_by_decorrelation):
+        shaped = shape(advantage, mask, logprob=logprob, budget=budget)
+        after = masked_mean(token_covariance(logprob, shaped, mask), mask).item()
+        assert after == pytest.approx(budget, abs=1e-5)
+    success = budget_by_success(advantage, mask, logprob=logprob, budget=budget)
+    assert (success[mask] * advantage[mask] >= 0).all()
+    mistakes = mask & (advantage <= 0)
+    assert torch.equal(success[mistakes], advantage[mistakes])
+
+
+def test_without_a_success_nothing_is_reshaped() -> None:
+    advantage = -ADVANTAGE.abs()
+    advantage[1, 2] = -9.0  # sum of A l: -2 + 1 - 1 + 9 = 7
+    shaped = budget_by_success(advantage, UNEVEN, logprob=LOGPROB, budget=0.0)
+    assert shaped[UNEVEN].tolist() == [-2, -1, -1, -9]

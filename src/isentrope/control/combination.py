@@ -15,6 +15,10 @@ from isentrope.errors import ConfigError
 __all__ = ["check_combination", "check_settings", "make_controller", "tracking_controller"]
 
 
+BUDGET_SHAPINGS = ("success", "decorrelation")
+"""Shapings that meet a budget, as loss `budget` does by cutting."""
+
+
 def make_controller(config: TrainConfig) -> Controller:
     """The controller before the first step, or a ConfigError that names what does not fit."""
     check_combination(config)
@@ -45,21 +49,31 @@ def check_combination(config: TrainConfig) -> None:
             f"control.name is {control.name!r} and objective.entropy_coefficient is "
             f"{objective.entropy_coefficient}: both set the entropy bonus; leave one out"
         )
-    given = [objective.budget is not None, control.name == "budget"]
-    if control.name == "budget" and objective.loss != "budget":
-        raise ConfigError(
-            f"control.name is 'budget', but loss {objective.loss!r} takes no budget; set "
-            "objective.loss to 'budget'"
-        )
-    if objective.loss == "budget" and sum(given) != 1:
-        raise ConfigError(
-            "loss 'budget' needs its budget from one place: give objective.budget, or "
-            f"control.name = 'budget'; {'both are' if all(given) else 'neither is'} there"
-        )
+    check_budget(config)
     if config.rollout.max_rounds > 1 and not objective.drop_zero_signal:
         raise ConfigError(
             f"rollout.max_rounds is {config.rollout.max_rounds}, but objective.drop_zero_signal is "
             "off: dynamic sampling replaces the groups that are dropped; turn that on"
+        )
+
+
+def check_budget(config: TrainConfig) -> None:
+    """Raises a ConfigError for a budget that is not given once, or that not one act meets."""
+    objective, control = config.objective, config.control
+    given = [objective.budget is not None, control.name == "budget"]
+    acts = [f"shaping {objective.shaping!r}"] if objective.shaping in BUDGET_SHAPINGS else []
+    acts += ["loss 'budget'"] if objective.loss == "budget" else []
+    if control.name == "budget" and not acts:
+        raise ConfigError(
+            f"control.name is 'budget', but loss {objective.loss!r} takes no budget; set "
+            f"objective.shaping to one of {', '.join(BUDGET_SHAPINGS)}, or objective.loss to 'budget'"
+        )
+    if len(acts) == 2:
+        raise ConfigError(f"{acts[0]} and {acts[1]} would both meet the budget; leave one out")
+    if acts and sum(given) != 1:
+        raise ConfigError(
+            f"{acts[0]} needs its budget from one place: give objective.budget, or "
+            f"control.name = 'budget'; {'both are' if all(given) else 'neither is'} there"
         )
 
 

@@ -7,11 +7,18 @@ it needs of the sampling policy, and returns advantages (B, T).
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from isentrope.objective.covariance import token_covariance
+from isentrope.objective.covariance import moments, token_covariance
 from isentrope.objective.shapes import PerToken, TokenMask
 
-__all__ = ["SHAPINGS", "covariance_kernel", "entropy_shaping"]
+__all__ = [
+    "SHAPINGS",
+    "budget_by_decorrelation",
+    "budget_by_success",
+    "covariance_kernel",
+    "entropy_shaping",
+]
 
 
 @torch.no_grad()
@@ -49,7 +56,97 @@ def covariance_kernel(advantage: PerToken, mask: TokenMask, *, logprob: PerToken
     return torch.where(mask, (weight * advantage).to(advantage.dtype), 0.0)
 
 
+@torch.no_grad()
+def budget_by_success(
+    advantage: PerToken,
+    mask: TokenMask,
+    *,
+    logprob: PerToken,
+    budget: float,
+    strength_limit: float = 5.0,
+) -> PerToken:
+    """max(0, A (1 - z l)) where A > 0, and A elsewhere; l = log pi - its mean over the tokens.
+
+    z is the strength at which the covariance that remains, sum of A' l / N, is the budget: likely
+    successes are reinforced less and unlikely ones more, and mistakes are unlearnt in full. No sign
+    changes. Where the budget is above the covariance and positive (entropy is above its target) z
+    is negative, and entropy falls faster; above one that is not positive nothing is reshaped.
+    |z| <= strength_limit: where that is reached, or no token was rewarded, the budget is not met.
+    """
+    centred = centred_logprob(logprob, mask)
+    success = mask & (advantage > 0)
+    fixed = torch.where(mask & ~success, advantage.double() * centred, 0.0).sum()
+    gains, scores = advantage[success].double(), centred[success]
+    wanted = budget * mask.sum() - fixed
+    excess = (gains * scores).sum() - wanted
+    if excess <= 0 and budget <= 0:
+        return torch.where(mask, advantage, 0.0)
+    sign = 1.0 if excess > 0 else -1.0  # z < 0 is z > 0 with the signs of l and the budget turned
+    strength = sign * falling_root(gains, sign * scores, sign * wanted, strength_limit)
+    reshaped = (advantage.double() * (1 - strength * centred)).clamp(min=0)
+    kept = torch.where(success, reshaped.to(advantage.dtype), advantage)
+    return torch.where(mask, kept, 0.0)
+
+
+@torch.no_grad()
+def budget_by_decorrelation(
+    advantage: PerToken,
+    mask: TokenMask,
+    *,
+    logprob: PerToken,
+    budget: float,
+    strength_limit: float = 5.0,
+) -> PerToken:
+    """A - z l at all tokens, l = log pi - its mean, so that the covariance sum of A' l / N is the budget.
+
+    z = (sum of A l / N - budget) / variance of l. As in `budget_by_success`, z < 0 only towards a
+    positive budget, and |z| <= strength_limit. Signs may change. REPO, arXiv 2603.11682, solved for
+    the budget.
+    """
+    centred = centred_logprob(logprob, mask)
+    excess = (torch.where(mask, advantage, 0.0) * centred).sum() - budget * mask.sum()
+    strength = (excess / centred.square().sum().clamp(min=TINY)).clamp(
+        -strength_limit if budget > 0 else 0.0, strength_limit
+    )
+    return torch.where(mask, (advantage - strength * centred).to(advantage.dtype), 0.0)
+
+
+TINY = 1e-30
+"""Stands for a sum of squares that is 0: nothing varies, and nothing is reshaped."""
+
+
+def centred_logprob(logprob: PerToken, mask: TokenMask) -> PerToken:
+    """log pi - its mean over the tokens, (B, T) in float64; 0 where masked or not finite."""
+    total = moments(logprob, torch.zeros_like(logprob), mask)
+    centred = logprob.double() - total.logprob / total.count.clamp(min=1)
+    return torch.where(mask & logprob.isfinite(), centred, 0.0)
+
+
+def falling_root(gains: Tensor, scores: Tensor, wanted: Tensor, limit: float) -> float:
+    """The z in [0, limit] at which sum of max(0, a (1 - z l)) l is `wanted`, for gains a > 0.
+
+    The sum falls with z, linearly between the breakpoints 1 / l at which tokens of l > 0 reach 0.
+    Sorted by them, those that are left at each breakpoint are a suffix, and the sum there is
+    S1 - z S2 with the suffix sums S1 of a l and S2 of a l^2: exact, in one sort.
+    """
+    order = torch.where(scores > 0, -scores, 0.0).argsort(
+        stable=True
+    )  # largest l first, l <= 0 last
+    gains, scores = gains[order], scores[order]
+    first = (gains * scores).flip(0).cumsum(0).flip(0)
+    second = (gains * scores.square()).flip(0).cumsum(0).flip(0)
+    count = int((scores > 0).sum())
+    points = 1 / scores[:count]
+    at_points = first[:count] - points * second[:count]
+    left = int((at_points > wanted).sum())  # tokens that have reached 0 before the root
+    if left == len(scores) or second[left] <= TINY:
+        return limit
+    return float(((first[left] - wanted) / second[left]).clamp(0.0, limit))
+
+
 SHAPINGS: dict[str, Callable[..., PerToken]] = {
     "entropy": entropy_shaping,
     "covariance_kernel": covariance_kernel,
+    "success": budget_by_success,
+    "decorrelation": budget_by_decorrelation,
 }

@@ -94,6 +94,10 @@ def judged(steps: Array, entropy: Array, reward: Array, objection: str | None) -
     )
 
 
+STEERING_LOSSES = ("clip_cov", "kl_cov", "top_entropy", "budget")
+"""Losses that treat tokens apart for the sake of entropy."""
+
+
 def intervention(config: Table) -> str | None:
     """How a run steers its entropy, or None: the law describes runs that let it go."""
     objective = config.get("objective")
@@ -102,12 +106,16 @@ def intervention(config: Table) -> str | None:
     means = [
         f"{key} = {value!r}"
         for key, value in objective.items()
-        if (key == "loss" and value in ("clip_cov", "kl_cov"))
+        if (key == "loss" and value in STEERING_LOSSES)
+        or (key == "shaping" and value != "none")
         or (key in ("entropy_coefficient", "reference_kl_coefficient") and value)
     ]
     low, high = objective.get("clip_low"), objective.get("clip_high")
     if isinstance(high, float) and high > (low if isinstance(low, float) else 0.2):
         means.append(f"clip_high = {high}")
+    control = config.get("control")
+    name = control.get("name", "none") if isinstance(control, Mapping) else "none"
+    means += [] if name == "none" else [f"control.name = {name!r}"]
     if not means:
         return None
     return (

@@ -32,7 +32,7 @@ LOSS_KNOBS = (
     "budget",
 )
 
-SHAPING_KNOBS = ("shaping_weight", "shaping_bound")
+SHAPING_KNOBS = ("shaping_weight", "shaping_bound", "strength_limit")
 
 T = TypeVar("T")
 
@@ -58,11 +58,19 @@ class Objective:
         advantage = call(self.advantage, rewards, groups, mask, **given)
         return advantage.view(len(advantage), -1).expand(mask.shape)
 
-    def shape(self, advantage: Tensor, mask: Tensor, entropy: Tensor, logprob: Tensor) -> Tensor:
+    def shape(
+        self,
+        advantage: Tensor,
+        mask: Tensor,
+        entropy: Tensor,
+        logprob: Tensor,
+        budget: float | None = None,
+    ) -> Tensor:
         """The advantages (B, T) of a whole mini-batch as the loss gets them."""
         if self.shaping is None:
             return advantage
-        return call(self.shaping, advantage, mask, entropy=entropy, logprob=logprob)
+        optional = {} if budget is None else {"budget": budget}
+        return call(self.shaping, advantage, mask, entropy=entropy, logprob=logprob, **optional)
 
     def select(
         self,
@@ -106,14 +114,14 @@ def make_objective(config: ObjectiveConfig) -> Objective:
             None,
         )
     shaping = None if config.shaping == "none" else SHAPINGS[config.shaping]
-    knobs = given(config, LOSS_KNOBS, f"loss {config.loss!r}", loss, selection)
+    knobs = given(config, LOSS_KNOBS, f"loss {config.loss!r}", loss, selection, shaping)
     bounds = given(config, SHAPING_KNOBS, f"shaping {config.shaping!r}", shaping)
     return Objective(
         advantage=advantage,
         loss=fill_in(loss, knobs),
         selection=fill_in(selection, knobs) if selection else None,
         micro_batch=micro_batch,
-        shaping=fill_in(shaping, bounds) if shaping else None,
+        shaping=fill_in(shaping, knobs | bounds) if shaping else None,
     )
 
 

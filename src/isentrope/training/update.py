@@ -125,9 +125,9 @@ class Learner:
         logprob, mask = rollout.logprob, rollout.mask
         if self.config.objective.covariance_policy == "current":
             logprob = self.current_logprob(rollout)
-        advantage = self.objective.shape(advantage, mask, rollout.entropy, logprob)
-        covariance = token_covariance(logprob, advantage, mask)
         budget = self.control.budget if self.control else None
+        advantage = self.objective.shape(advantage, mask, rollout.entropy, logprob, budget)
+        covariance = token_covariance(logprob, advantage, mask)
         selected = self.objective.select(covariance, mask, draws, rollout.entropy, budget)
         return MiniBatch(rollout, advantage, covariance, selected)
 
