@@ -1,11 +1,21 @@
 """Selection over a mini-batch: by content, whatever the order and padding of its responses."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from isentrope.errors import ConfigError
-from isentrope.integrations.selection import Tokens, choose, draws, row_keys, selector
+from isentrope.integrations.refusal import check_release
+from isentrope.integrations.selection import (
+    Tokens,
+    choose,
+    draws,
+    remarks,
+    row_keys,
+    selector,
+)
 
 
 def batch(seed: int = 0) -> tuple[Tensor, Tokens]:
@@ -72,3 +82,40 @@ def test_a_knob_of_another_loss_is_refused() -> None:
         selector("clip_cov", {"kl_fraction": 0.1})
     with pytest.raises(ConfigError, match="there is no loss 'clipcov'"):
         selector("clipcov", {})
+
+
+@pytest.mark.parametrize(
+    ("loss", "knobs", "message"),
+    [
+        ("kl_cov", {"kl_fraction": 20.0}, "a fraction between 0 and 1"),
+        ("clip_cov", {"clip_fraction": -0.1}, "a fraction between 0 and 1"),
+        ("clip_cov", {"covariance_low": 5.0, "covariance_high": 1.0}, "lower bound is above"),
+        ("clip_cov", {"covariance_low": float("nan")}, "a finite number"),
+    ],
+)
+def test_the_bounds_of_recipes_hold_in_every_adapter(
+    loss: str, knobs: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        selector(loss, knobs)
+
+
+def test_a_large_fraction_is_remarked_on() -> None:
+    assert remarks({"kl_fraction": 0.05, "clip_fraction": None}) == []
+    (remark,) = remarks({"kl_fraction": 0.2})
+    assert "kl_fraction is 0.2: 20% of the tokens" in remark
+
+
+def test_without_a_difference_in_reward_kl_cov_selects_nothing() -> None:
+    _, tokens = batch()
+    select = selector("kl_cov", {"kl_fraction": 0.1})
+    even = replace(tokens, advantage=torch.zeros(12, 1))
+    assert not choose(even, select, draws(0, 0)).selected.any()
+
+
+@pytest.mark.parametrize("installed", ["0.8.0", "0.9.0", "0.10.1"])
+def test_a_release_that_was_not_tried_is_refused(installed: str) -> None:
+    check_release("verl", "0.9.1", "0.9.1")
+    check_release("TRL", "1.16.3", "1.16")
+    with pytest.raises(ConfigError, match=r"pip install 'verl>=0.9.1,<0.9.2'"):
+        check_release("verl", installed, "0.9.1")

@@ -334,6 +334,12 @@ def config(**settings: Any) -> EntropyGRPOConfig:
         ({"entropy_control": "budget", "entropy_measure": "mean"}, "choose token_mean or"),
         ({"entropy_control": "budget", "use_adaptive_entropy": True}, "would both steer"),
         ({"entropy_control": "budget", "entropy_gain": -1.0}, "gain is -1.0; it must be at least"),
+        ({"entropy_control": "kl_cov", "kl_fraction": 20.0}, "a fraction between 0 and 1"),
+        ({"entropy_control": "kl_cov", "kl_coefficient": -1.0}, "kl_coefficient is -1.0; it must"),
+        (
+            {"entropy_control": "clip_cov", "covariance_low": 5.0, "covariance_high": 1.0},
+            "the lower bound is above",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -346,3 +352,6 @@ def test_the_ppo_clip_is_off_with_a_control_unless_asked_for() -> None:
     assert config(entropy_control="budget").epsilon == 0.2  # it cuts, and the clip stays
     assert config(entropy_control="clip_cov").epsilon == NO_CLIP
     assert config(entropy_control="clip_cov", epsilon=0.2).epsilon == 0.2
+    # one bound that is given asks for the other, and CISPO's cap is no PPO clip
+    assert config(entropy_control="clip_cov", epsilon_high=0.28).epsilon == 0.2
+    assert config(entropy_control="clip_cov", loss_type="cispo").epsilon == 0.2

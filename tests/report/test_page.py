@@ -8,6 +8,7 @@ import pytest
 
 from isentrope.commands import report
 from isentrope.errors import ConfigError, DataError
+from isentrope.report.laws import intervention
 from isentrope.report.page import render
 from isentrope.report.run_files import load_run, load_runs
 
@@ -52,6 +53,29 @@ def test_rising_entropy_gets_no_ceiling_but_a_reason(make_run: MakeRun) -> None:
 def test_a_run_that_steers_its_entropy_gets_no_ceiling(make_run: MakeRun) -> None:
     text = text_of(page_of(make_run(name="kl_cov", floor=0.15)))
     assert "No ceiling is given: the run steers its entropy (loss = 'kl_cov')" in text
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "value"),
+    [
+        ("objective", "loss", "clip_cov"),
+        ("objective", "loss", "top_entropy"),
+        ("objective", "loss", "budget"),
+        ("objective", "shaping", "success"),
+        ("objective", "shaping", "covariance_kernel"),
+        ("objective", "entropy_coefficient", 0.01),
+        ("objective", "reference_kl_coefficient", 0.1),
+        ("objective", "clip_high", 0.28),
+        ("control", "name", "budget"),
+    ],
+)
+def test_every_way_to_steer_the_entropy_is_noticed(
+    section: str, setting: str, value: object
+) -> None:
+    plain = {"objective": {"loss": "ppo_clip", "shaping": "none", "entropy_coefficient": 0.0}}
+    assert intervention(plain) is None
+    steered = {**plain, section: {**plain.get(section, {}), setting: value}}
+    assert f"{section}.{setting} = {value!r}".partition(".")[2] in str(intervention(steered))
 
 
 def test_page_needs_nothing_from_outside(make_run: MakeRun) -> None:

@@ -35,6 +35,8 @@ ARMS = {
     "budget": ObjectiveConfig(loss="budget", budget=0.0),
     "entropy shaping": ObjectiveConfig(shaping="entropy"),
     "covariance kernel": ObjectiveConfig(shaping="covariance_kernel"),
+    "success": ObjectiveConfig(shaping="success", budget=0.0),
+    "decorrelation": ObjectiveConfig(shaping="decorrelation", budget=0.0),
 }
 
 
@@ -237,6 +239,12 @@ REFUSED = {
     "neither is there": TrainConfig(objective=ObjectiveConfig(loss="budget")),
     "both are there": TrainConfig(
         objective=ObjectiveConfig(loss="budget", budget=0.1), control=ControlConfig(name="budget")
+    ),
+    "would both meet the budget": TrainConfig(
+        objective=ObjectiveConfig(loss="budget", shaping="success", budget=0.1)
+    ),
+    "shaping 'decorrelation' needs its budget": TrainConfig(
+        objective=ObjectiveConfig(shaping="decorrelation")
     ),
     "control.target is 0.3": TrainConfig(control=ControlConfig(target=0.3)),
     "control.gain is 3.0": TrainConfig(control=ControlConfig(name="band", gain=3.0)),

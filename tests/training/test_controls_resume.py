@@ -42,13 +42,17 @@ OBJECTIVES = {
         "objective": ObjectiveConfig(loss="budget"),
         "control": ControlConfig(name="budget", gain=2.0, integral_gain=0.5, target_end=0.1),
     },
+    "success": {
+        "objective": ObjectiveConfig(shaping="success"),
+        "control": ControlConfig(name="budget", gain=2.0, integral_gain=0.5, target_end=0.1),
+    },
     "prime": {
         "objective": ObjectiveConfig(advantage="prime"),
         "prime": PrimeConfig(learning_rate=1e-3, mini_batches=2),
     },
 }
 
-QUICK = ["budget", "band", "prime", "dynamic sampling"]
+QUICK = ["budget", "success", "band", "prime", "dynamic sampling"]
 """Those with a state beside the weights."""
 
 
@@ -103,7 +107,7 @@ def test_a_state_beside_the_weights_is_resumed(
     short: TrainConfig, run: Run, tmp_path: Path, name: str
 ) -> None:
     metrics = assert_resumes(configured(short, name), run, tmp_path)
-    if name == "budget":
+    if name in ("budget", "success"):
         targets = [row["control/target"] for row in metrics]
         first = metrics[0]["entropy/token_mean"]
         assert isinstance(first, float)

@@ -7,7 +7,7 @@ from typing import Any
 from isentrope.config import TrainConfig
 from isentrope.errors import ConfigError
 
-__all__ = ["refuse"]
+__all__ = ["check_release", "refuse"]
 
 LOCAL = ("model.lora_rank", "model.lora_alpha", "model.lora_targets", "optimizer.name")
 """Settings that the local engine alone has, in sections that all engines have."""
@@ -43,3 +43,17 @@ def settings_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]
             yield from settings_of(value, f"{prefix}{item.name}.")
         else:
             yield prefix + item.name, value, getattr(defaults, item.name)
+
+
+def check_release(package: str, installed: str, tried: str) -> None:
+    """Raises a ConfigError for a release of a package that is none of the series `tried` ("1.16").
+
+    The adapters override private methods of their hosts, so another release has to be tried first.
+    """
+    series = tried.split(".")
+    if installed.split(".")[: len(series)] != series:
+        following = ".".join([*series[:-1], str(int(series[-1]) + 1)])
+        raise ConfigError(
+            f"{package} {installed} is installed; isentrope was tried with {package} {tried}: "
+            f"pip install '{package.lower()}>={tried},<{following}'"
+        )

@@ -11,17 +11,22 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from isentrope.bounds import finite
+from isentrope.config import ObjectiveConfig
 from isentrope.errors import ConfigError
 from isentrope.objective.covariance import rewarded_tokens, selection_metrics, token_covariance
 from isentrope.objective.losses import LOSSES
 from isentrope.objective.streams import stream
 
-__all__ = ["Choice", "Select", "Tokens", "choose", "draws", "row_keys", "selector"]
+__all__ = ["Choice", "Select", "Tokens", "choose", "draws", "remarks", "row_keys", "selector"]
+
+LARGE_FRACTION = 0.05
 
 Select = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 """(covariance, mask, generator) -> the tokens (B, T) that a loss treats apart."""
@@ -52,10 +57,11 @@ class Choice:
     metrics: dict[str, float]
 
 
-def selector(loss: str, knobs: Mapping[str, float | None]) -> Select | None:
+def selector(loss: str, knobs: Mapping[str, Any]) -> Select | None:
     """The selection of that loss with its knobs filled in; None where it selects nothing.
 
-    A knob of None has the default of the loss; one that the loss lacks is refused.
+    A knob of None has the default of the loss; one that the loss lacks, or that is out of the
+    bounds of a recipe, is refused.
     """
     if loss not in LOSSES:
         raise ConfigError(f"there is no loss {loss!r}; choose one of {', '.join(LOSSES)}")
@@ -65,12 +71,24 @@ def selector(loss: str, knobs: Mapping[str, float | None]) -> Select | None:
     for name, value in given.items():
         if name not in known:
             raise ConfigError(f"{name} is {value!r}, but {loss} does not use it; leave it out")
+    finite(ObjectiveConfig(loss=loss, **given))
     if select is None:
         return None
     ready = partial(select, **given)
     if "generator" not in known:
         return lambda covariance, mask, generator: ready(covariance, mask)
     return lambda covariance, mask, generator: ready(covariance, mask, generator=generator)
+
+
+def remarks(knobs: Mapping[str, Any]) -> list[str]:
+    """What is worth a second look among knobs that are within their bounds."""
+    large = ((name, knobs.get(name)) for name in ("clip_fraction", "kl_fraction"))
+    return [
+        f"{name} is {value}: {value:.0%} of the tokens, where the paper takes 0.02 to 0.2 %. It is "
+        "a fraction, not percent"
+        for name, value in large
+        if value is not None and LARGE_FRACTION < value < 1
+    ]
 
 
 @torch.no_grad()

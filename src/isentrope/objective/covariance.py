@@ -133,12 +133,13 @@ def select_top(
 ) -> TokenMask:
     """True at the floor(kl_fraction x N) tokens of largest covariance (KL-Cov, equation 13).
 
-    Among equal covariances the token that comes first in row order is taken.
+    Among equal covariances the token that comes first in row order is taken; none is whose
+    covariance is 0, as where all rewards are equal: it does not move the entropy.
     """
     values = covariance[mask]
     wanted = quota(values.numel(), kl_fraction, at_least)
     chosen = values.argsort(descending=True, stable=True)[:wanted]
-    return scatter_selection(chosen, mask)
+    return scatter_selection(chosen[values[chosen] != 0], mask)
 
 
 @torch.no_grad()

@@ -3,18 +3,18 @@
 import logging
 from dataclasses import dataclass, field
 
-from isentrope.config import ControlConfig
+from isentrope.config import ControlConfig, ObjectiveConfig
 from isentrope.control.combination import tracking_controller
 from isentrope.control.controllers import BUDGET_SETTINGS
 from isentrope.errors import ConfigError, require
-from isentrope.integrations.selection import Select, selector
+from isentrope.integrations.refusal import check_release
+from isentrope.integrations.selection import Select, remarks, selector
 from isentrope.integrations.trl.control import BudgetController
-from isentrope.integrations.trl.release import check_release
 
 __all__ = ["NO_CLIP", "EntropyGRPOConfig", "selection"]
 
 trl = require("trl", "trl")
-check_release(trl)
+check_release("TRL", trl.__version__, "1.16")
 
 logger = logging.getLogger(__name__)
 
@@ -117,12 +117,16 @@ class EntropyGRPOConfig(trl.GRPOConfig):
     )
     epsilon: float | None = field(
         default=None,
-        metadata={"help": "PPO clip range: 0.2, or off with clip_cov and kl_cov, as in the paper"},
+        metadata={
+            "help": "PPO clip range: 0.2, or off with clip_cov and kl_cov, as in the paper, unless "
+            "epsilon_high is given or loss_type is cispo"
+        },
     )
 
     def __post_init__(self) -> None:
         if self.epsilon is None:
-            self.epsilon = CLIP if self.entropy_control in CLIPPED else NO_CLIP
+            wanted = self.epsilon_high is not None or self.loss_type == "cispo"
+            self.epsilon = CLIP if wanted or self.entropy_control in CLIPPED else NO_CLIP
         if self.use_adaptive_entropy and self.entropy_target is None:
             self.entropy_target = TARGET_OF_TRL
         super().__post_init__()
@@ -158,6 +162,9 @@ def check_control(args: EntropyGRPOConfig) -> None:
         )
     check_budget(args)
     selection(args, 0.0)
+    ObjectiveConfig(kl_coefficient=args.kl_coefficient)  # refuses a negative one
+    for remark in remarks({**args.knobs}):
+        logger.warning(remark)
     for name in ("kl_coefficient", "kl_estimator"):
         if getattr(args, name) is not None and args.entropy_control != "kl_cov":
             raise ConfigError(

@@ -19,12 +19,14 @@ configuration cannot hold is in the environment variable ISENTROPE_VERL: see `Pl
 import json
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from isentrope.errors import ConfigError, require
+from isentrope.integrations.refusal import check_release
 from isentrope.integrations.verl.mini_batch import current_selection
 from isentrope.integrations.verl.options import plugin_options
 from isentrope.objective.advantages import ADVANTAGES
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ADVANTAGE_PREFIX", "POLICY_LOSSES", "compute_score"]
 
+require("verl", "verl")
+check_release("verl", version("verl"), "0.9.1")
 core_algos = require("verl.trainer.ppo.core_algos", "verl")
 engine_workers = require("verl.workers.engine_workers", "verl")
 

@@ -1,6 +1,7 @@
 """verl's training worker, which also selects tokens over each mini-batch."""
 
 import json
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from isentrope.config import ObjectiveConfig
 from isentrope.control.controllers import Control, Tracking, state_of, with_state
 from isentrope.errors import ConfigError, require
 from isentrope.integrations.rollout_entropy import entropy_means, entropy_sums
@@ -21,6 +23,7 @@ from isentrope.integrations.selection import (
     Tokens,
     choose,
     draws,
+    remarks,
     row_keys,
     selector,
 )
@@ -31,6 +34,8 @@ __all__ = ["EntropyTrainingWorker", "select_in"]
 
 engine_workers = require("verl.workers.engine_workers", "verl")
 tensordicts = require("verl.utils.tensordict_utils", "verl")
+
+logger = logging.getLogger(__name__)
 
 Worker = engine_workers.TrainingWorker
 
@@ -134,6 +139,7 @@ def plan_of(loss_fn: Callable[..., Any]) -> Plan | None:
         }
     elif mode == "isentrope_kl_cov":
         knobs = {"kl_fraction": settings.kl_cov_ratio}
+        ObjectiveConfig(kl_coefficient=settings.ppo_kl_coef)  # refuses a negative one
     elif mode == "isentrope_budget":
         knobs = {"clip_fraction": options.clip_fraction}
     elif mode.startswith("isentrope"):
@@ -144,6 +150,9 @@ def plan_of(loss_fn: Callable[..., Any]) -> Plan | None:
     else:
         return None
     loss = mode.removeprefix("isentrope_")
+    selector(loss, knobs)  # a knob out of bounds is an error at the start
+    for remark in remarks(knobs):
+        logger.warning(remark)
     return Plan(loss, knobs, options.selection == "mini_batch", options.seed)
 
 
