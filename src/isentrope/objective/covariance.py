@@ -133,13 +133,15 @@ def select_top(
 ) -> TokenMask:
     """True at the floor(kl_fraction x N) tokens of largest covariance (KL-Cov, equation 13).
 
-    Among equal covariances the token that comes first in row order is taken; none is whose
-    covariance is 0, as where all rewards are equal: it does not move the entropy.
+    Among equal covariances the token that comes first in row order is taken. Beyond
+    `at_least`, none is whose covariance is 0, as where all rewards are equal: it does not move
+    the entropy.
     """
     values = covariance[mask]
     wanted = quota(values.numel(), kl_fraction, at_least)
     chosen = values.argsort(descending=True, stable=True)[:wanted]
-    return scatter_selection(chosen[values[chosen] != 0], mask)
+    moving = torch.cat([chosen[:at_least], chosen[at_least:][values[chosen[at_least:]] != 0]])
+    return scatter_selection(moving, mask)
 
 
 @torch.no_grad()
