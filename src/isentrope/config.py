@@ -130,7 +130,12 @@ class ObjectiveConfig:
     chosen loss does not use is refused."""
 
     advantage: str = "grpo"
-    """grpo, dr_grpo, rloo, opo, reinforce_pp, reinforce_pp_baseline or prime."""
+    """grpo, dr_grpo, rloo, opo, reinforce_pp, reinforce_pp_baseline, pass_at_k, pkpo, w_reinforce
+    or prime."""
+    pass_k: int | None = None
+    """pass_at_k, pkpo: responses of which the best counts (4); fewer than rollout.samples."""
+    success_weight: float | None = None
+    """w_reinforce: weight of a reward above 0, beside -1 for the others (0.1)."""
     loss: str = "ppo_clip"
     """policy_gradient, ppo_clip, cispo, gspo, gmpo, clip_cov, kl_cov, top_entropy or budget."""
     reducer: Literal["token_mean", "sequence_mean", "sequence_sum"] = "token_mean"
@@ -162,14 +167,25 @@ class ObjectiveConfig:
     budget: float | None = None
     """Loss budget, shaping success or decorrelation: mean covariance that may remain, where no
     controller sets it."""
-    shaping: Literal["none", "entropy", "covariance_kernel", "success", "decorrelation"] = "none"
+    shaping: Literal[
+        "none", "entropy", "covariance_kernel", "quadrants", "success", "decorrelation"
+    ] = "none"
     """Advantages reshaped token by token: by a bonus for entropy; down-weighted by a Gaussian
-    kernel at tokens of extreme covariance; or until the budget is met: those of likely successes
-    lowered and of unlikely ones raised, or all made to correlate less with the log-prob."""
+    kernel at tokens of extreme covariance; by a weight for each of the four parts of the
+    covariance; or until the budget is met: those of likely successes lowered and of unlikely ones
+    raised, or all made to correlate less with the log-prob."""
     shaping_weight: float | None = None
     """Entropy shaping: bonus a nat of entropy (0.4)."""
     shaping_bound: float | None = None
     """Entropy shaping: the bonus is at most |A| / shaping_bound (2)."""
+    likely_success: float | None = None
+    """Quadrants: weight of A > 0 where log pi is above its mean (1)."""
+    unlikely_success: float | None = None
+    """Quadrants: weight of A > 0 where log pi is below its mean (1)."""
+    likely_mistake: float | None = None
+    """Quadrants: weight of A < 0 where log pi is above its mean (1)."""
+    unlikely_mistake: float | None = None
+    """Quadrants: weight of A < 0 where log pi is below its mean (1)."""
     strength_limit: float | None = None
     """Shaping success and decorrelation: largest strength, a nat of log-prob (5)."""
     covariance_policy: Literal["behaviour", "current"] = "behaviour"
@@ -196,7 +212,8 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         at_least(self, clip_low=0, clip_high=0, dual_clip=1, kl_coefficient=0)
-        at_least(self, reference_kl_coefficient=0, shaping_weight=0)
+        at_least(self, reference_kl_coefficient=0, shaping_weight=0, pass_k=2, success_weight=0)
+        at_least(self, likely_success=0, unlikely_success=0, likely_mistake=0, unlikely_mistake=0)
         above(self, shaping_bound=0, importance_cap=0, strength_limit=0)
         fractions(self, "clip_fraction", "kl_fraction", "entropy_fraction")
         ordered(self, "covariance_low", "covariance_high")

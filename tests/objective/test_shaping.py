@@ -11,6 +11,7 @@ from isentrope.objective.shaping import (
     budget_by_success,
     covariance_kernel,
     entropy_shaping,
+    quadrants,
 )
 
 MASK = torch.tensor([[True, True, True, False]])
@@ -134,3 +135,19 @@ def test_without_a_success_nothing_is_reshaped() -> None:
     advantage[1, 2] = -9.0  # sum of A l: -2 + 1 - 1 + 9 = 7
     shaped = budget_by_success(advantage, UNEVEN, logprob=LOGPROB, budget=0.0)
     assert shaped[UNEVEN].tolist() == [-2, -1, -1, -9]
+
+
+def test_quadrants_by_hand() -> None:
+    # The mean log-prob is -3: two likely tokens, two unlikely ones, a success and a mistake each.
+    logprob = torch.tensor([[-1.0, -2.0, 0.0], [-4.0, -5.0, 0.0]])
+    advantage = torch.tensor([[2.0, -1.0, 7.0], [3.0, -1.0, 7.0]])
+    shaped = quadrants(
+        advantage,
+        torch.tensor([[True, True, False]] * 2),
+        logprob=logprob,
+        likely_success=0.5,
+        unlikely_success=2.0,
+        likely_mistake=3.0,
+        unlikely_mistake=5.0,
+    )
+    assert shaped.tolist() == [[1, -3, 0], [6, -5, 0]]

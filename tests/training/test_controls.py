@@ -303,3 +303,12 @@ def test_a_weight_in_bfloat16_loses_a_small_update(dtype: torch.dtype, moves: bo
     before = weight.detach().clone()
     torch.optim.AdamW([weight], lr=5e-7, weight_decay=0.0).step()  # the paper's learning rate
     assert (not torch.equal(weight, before)) == moves
+
+
+def test_a_best_of_all_samples_is_refused(tiny: TrainConfig) -> None:
+    rollout = replace(tiny.rollout, samples=4)
+    objective = ObjectiveConfig(advantage="pass_at_k")
+    with pytest.raises(ConfigError, match=r"pass_k is 4 and rollout.samples 4"):
+        make_controller(replace(tiny, rollout=rollout, objective=objective))
+    smaller = replace(objective, pass_k=3)
+    make_controller(replace(tiny, rollout=rollout, objective=smaller))

@@ -19,6 +19,13 @@ BUDGET_SHAPINGS = ("success", "decorrelation")
 """Shapings that meet a budget, as loss `budget` does by cutting."""
 
 
+BEST_OF_K = ("pass_at_k", "pkpo")
+"""Advantages by which the best of `pass_k` responses counts."""
+
+PASS_K = 4
+"""Their default."""
+
+
 def make_controller(config: TrainConfig) -> Controller:
     """The controller before the first step, or a ConfigError that names what does not fit."""
     check_combination(config)
@@ -50,6 +57,12 @@ def check_combination(config: TrainConfig) -> None:
             f"{objective.entropy_coefficient}: both set the entropy bonus; leave one out"
         )
     check_budget(config)
+    if objective.advantage in BEST_OF_K and (objective.pass_k or PASS_K) >= config.rollout.samples:
+        raise ConfigError(
+            f"objective.pass_k is {objective.pass_k or PASS_K} and rollout.samples "
+            f"{config.rollout.samples}: {objective.advantage} compares the sets of pass_k "
+            "responses of a group; make pass_k smaller or samples larger"
+        )
     if config.rollout.max_rounds > 1 and not objective.drop_zero_signal:
         raise ConfigError(
             f"rollout.max_rounds is {config.rollout.max_rounds}, but objective.drop_zero_signal is "

@@ -6,6 +6,7 @@ batch. A reward of NaN could not be judged: it stays out of every mean and its a
 Rewards may be integers or booleans.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -21,10 +22,13 @@ __all__ = [
     "group_means",
     "grpo",
     "opo",
+    "pass_at_k",
+    "pkpo",
     "prime",
     "reinforce_pp",
     "reinforce_pp_baseline",
     "rloo",
+    "w_reinforce",
     "whiten",
     "zero_signal",
 ]
@@ -119,6 +123,86 @@ def prime(
     return outcome + torch.where(mask, centred.flip(-1).cumsum(-1).flip(-1), 0.0)
 
 
+def pass_at_k(
+    rewards: Rewards, groups: GroupIds, mask: TokenMask, *, pass_k: int = 4
+) -> PerSequence:
+    """(mean of the best of k with i - mean of the best of k) / its deviation. arXiv 2508.10751.
+
+    The means and the standard deviation are over all sets of `pass_k` judged responses of the
+    group: for rewards of 0 and 1 the paper's analytic form (equations 14 and 15), for graded
+    ones the same with max@k for pass@k. In a group of at most `pass_k` responses it is 0, and
+    where every set holds a right one too: nothing is left to learn for pass@k.
+    """
+    return by_group(rewards, groups, lambda ascending: best_of_k(ascending, pass_k))
+
+
+def pkpo(rewards: Rewards, groups: GroupIds, mask: TokenMask, *, pass_k: int = 4) -> PerSequence:
+    """n / C(n, k) x the sum over sets of k with i of max(set) - max(set without i). PKPO.
+
+    arXiv 2505.15201, the estimator with a baseline of k - 1 others (equation 33), times the
+    group's n judged responses, so that the mean over them, and not their sum, is an unbiased
+    gradient of max@k, for rewards of 0 and 1 of pass@k. It is never negative: what does not
+    improve the best of k has no gradient. 0 in a group of fewer than `pass_k` responses.
+    """
+    return by_group(rewards, groups, lambda ascending: added_to_best(ascending, pass_k))
+
+
+def w_reinforce(
+    rewards: Rewards, groups: GroupIds, mask: TokenMask, *, success_weight: float = 0.1
+) -> PerSequence:
+    """`success_weight` for a reward above 0, else -1. Weighted REINFORCE, arXiv 2506.01347.
+
+    Without a baseline: a group of mistakes alone is unlearnt too (with `drop_zero_signal` it is
+    left out before). `success_weight = 0` is the paper's negative-sample reinforcement.
+    """
+    rewards = as_float(rewards)
+    advantage = torch.where(rewards > 0, success_weight, -1.0).to(rewards.dtype)
+    return advantage.masked_fill(rewards.isnan(), 0.0)
+
+
+def by_group(
+    rewards: Rewards, groups: GroupIds, advantages: Callable[[Tensor], Tensor]
+) -> PerSequence:
+    """The function of each group's judged rewards, ascending in float64, put back in place."""
+    rewards = as_float(rewards)
+    values, index = rewards.double().cpu(), group_index(groups).cpu()
+    result = torch.zeros_like(values)
+    for group in range(int(index.max()) + 1 if index.numel() else 0):
+        members = ((index == group) & ~values.isnan()).nonzero().squeeze(-1)
+        order = members[values[members].argsort(stable=True)]
+        result[order] = advantages(values[order])
+    return result.to(rewards)
+
+
+def best_of_k(ascending: Tensor, k: int) -> Tensor:
+    """`pass_at_k` of one group. The sets of k whose best is number j are C(j - 1, k - 1)."""
+    count = len(ascending)
+    if count <= k:
+        return torch.zeros_like(ascending)
+    sets = math.comb(count, k)
+    best = ascending.new_tensor([math.comb(j, k - 1) / sets for j in range(count)])
+    mean = best @ ascending
+    deviation = (best @ (ascending - mean).square()).sqrt()
+    # Of the sets with i, C(i - 1, k - 1) have i as their best, C(j - 2, k - 2) a better j.
+    own = ascending.new_tensor([math.comb(j, k - 1) for j in range(count)])
+    other = ascending.new_tensor([math.comb(j - 1, k - 2) if j else 0 for j in range(count)])
+    weighted = other * ascending
+    better = weighted.flip(0).cumsum(0).flip(0) - weighted
+    with_i = (own * ascending + better) / math.comb(count - 1, k - 1)
+    varies = ascending[k - 1] < ascending[-1]  # the best of some set is not that of another
+    return (with_i - mean) / deviation if varies else torch.zeros_like(ascending)
+
+
+def added_to_best(ascending: Tensor, k: int) -> Tensor:
+    """`pkpo` of one group: i adds to a set of others whose best is a lower j, C(j - 1, k - 2) of them."""
+    count = len(ascending)
+    if count < k:
+        return torch.zeros_like(ascending)
+    sets = ascending.new_tensor([math.comb(j, k - 2) for j in range(count)])
+    gaps = (ascending.unsqueeze(1) - ascending.unsqueeze(0)).clamp(min=0)  # [i, j]
+    return (gaps * sets).sum(1) * (count / math.comb(count, k))
+
+
 ADVANTAGES: dict[str, Callable[..., Tensor]] = {
     "grpo": grpo,
     "dr_grpo": dr_grpo,
@@ -127,6 +211,9 @@ ADVANTAGES: dict[str, Callable[..., Tensor]] = {
     "reinforce_pp": reinforce_pp,
     "reinforce_pp_baseline": reinforce_pp_baseline,
     "prime": prime,
+    "pass_at_k": pass_at_k,
+    "pkpo": pkpo,
+    "w_reinforce": w_reinforce,
 }
 
 

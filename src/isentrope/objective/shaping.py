@@ -18,6 +18,7 @@ __all__ = [
     "budget_by_success",
     "covariance_kernel",
     "entropy_shaping",
+    "quadrants",
 ]
 
 
@@ -54,6 +55,31 @@ def covariance_kernel(advantage: PerToken, mask: TokenMask, *, logprob: PerToken
     weight = torch.where(mask, (-covariance.square() / (2 * variance)).exp(), 0.0)
     weight = torch.where(variance > 0, weight * count / weight.sum(), 1.0)
     return torch.where(mask, (weight * advantage).to(advantage.dtype), 0.0)
+
+
+@torch.no_grad()
+def quadrants(
+    advantage: PerToken,
+    mask: TokenMask,
+    *,
+    logprob: PerToken,
+    likely_success: float = 1.0,
+    unlikely_success: float = 1.0,
+    likely_mistake: float = 1.0,
+    unlikely_mistake: float = 1.0,
+) -> PerToken:
+    """A times the weight of its part: the sign of A, and log pi above its mean (likely) or not.
+
+    The covariance of log-prob and advantage is the sum over these four parts, so each takes or
+    gives entropy on its own: reinforcing likely successes and unlearning unlikely mistakes take
+    it, the other two give it. Negative-sample reinforcement (arXiv 2506.01347) is a weight of
+    0 for both successes.
+    """
+    likely = centred_logprob(logprob, mask) > 0
+    success = torch.where(likely, likely_success, unlikely_success)
+    mistake = torch.where(likely, likely_mistake, unlikely_mistake)
+    weight = torch.where(advantage > 0, success, mistake).to(advantage.dtype)
+    return torch.where(mask, weight * advantage, 0.0)
 
 
 @torch.no_grad()
@@ -147,6 +173,7 @@ def falling_root(gains: Tensor, scores: Tensor, wanted: Tensor, limit: float) ->
 SHAPINGS: dict[str, Callable[..., PerToken]] = {
     "entropy": entropy_shaping,
     "covariance_kernel": covariance_kernel,
+    "quadrants": quadrants,
     "success": budget_by_success,
     "decorrelation": budget_by_decorrelation,
 }

@@ -18,6 +18,8 @@ from isentrope.objective.shaping import SHAPINGS
 
 __all__ = ["Objective", "make_objective"]
 
+ADVANTAGE_KNOBS = ("pass_k", "success_weight")
+
 LOSS_KNOBS = (
     "clip_low",
     "clip_high",
@@ -32,7 +34,15 @@ LOSS_KNOBS = (
     "budget",
 )
 
-SHAPING_KNOBS = ("shaping_weight", "shaping_bound", "strength_limit")
+SHAPING_KNOBS = (
+    "shaping_weight",
+    "shaping_bound",
+    "strength_limit",
+    "likely_success",
+    "unlikely_success",
+    "likely_mistake",
+    "unlikely_mistake",
+)
 
 T = TypeVar("T")
 
@@ -114,10 +124,11 @@ def make_objective(config: ObjectiveConfig) -> Objective:
             None,
         )
     shaping = None if config.shaping == "none" else SHAPINGS[config.shaping]
+    terms = given(config, ADVANTAGE_KNOBS, f"advantage {config.advantage!r}", advantage)
     knobs = given(config, LOSS_KNOBS, f"loss {config.loss!r}", loss, selection, shaping)
     bounds = given(config, SHAPING_KNOBS, f"shaping {config.shaping!r}", shaping)
     return Objective(
-        advantage=advantage,
+        advantage=fill_in(advantage, terms),
         loss=fill_in(loss, knobs),
         selection=fill_in(selection, knobs) if selection else None,
         micro_batch=micro_batch,
