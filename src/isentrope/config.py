@@ -5,13 +5,23 @@ same classes. Precedence: default, then recipe, then flag. This module loads no 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from isentrope.bounds import above, at_least, below, finite, fractions, ordered
 from isentrope.errors import ConfigError
-from isentrope.toml_codec import Scalar, build, differences, dump_toml, read_recipe
+from isentrope.toml_codec import (
+    Scalar,
+    build,
+    differences,
+    dump_toml,
+    merge,
+    nested,
+    read_recipe,
+    sweep_of,
+)
 
 __all__ = [
     "CheckpointConfig",
@@ -29,6 +39,7 @@ __all__ = [
     "build",
     "differences",
     "dump_toml",
+    "load_arms",
     "load_config",
 ]
 
@@ -232,9 +243,15 @@ class ControlConfig:
     target: float | None = None
     """Entropy to hold, in nats; left out, the entropy before the first step."""
     target_end: float | None = None
-    """The target falls (or rises) linearly to this; left out, it is held."""
+    """The target falls (or rises) to this; left out, it is held."""
+    target_hold: int = 0
+    """Steps for which the target is held before it moves to target_end."""
     target_steps: int | None = None
-    """Steps until target_end; left out, the steps of the run."""
+    """Steps from there to target_end; left out, the rest of the run."""
+    target_shape: Literal["linear", "cosine"] = "linear"
+    """The target's course on the way to target_end."""
+    target_relative: bool = False
+    """target and target_end are shares of the entropy before the first step, not nats."""
     delta: float = 0.005
     """adaptive, band: change of the bonus's coefficient in a step."""
     coefficient_low: float | None = None
@@ -251,9 +268,13 @@ class ControlConfig:
     """budget: largest size of the part that the steps have added."""
 
     def __post_init__(self) -> None:
-        at_least(self, target=0, target_end=0, target_steps=1, delta=0, width=0, gain=0)
-        at_least(self, integral_gain=0, integral_limit=0)
+        at_least(self, target=0, target_end=0, target_hold=0, target_steps=1)
+        at_least(self, delta=0, width=0, gain=0, integral_gain=0, integral_limit=0)
         ordered(self, "coefficient_low", "coefficient_high")
+
+    def steps_to_end(self, steps: int) -> int:
+        """Steps that the target takes from its hold to its end, in a run of so many steps."""
+        return self.target_steps or max(1, steps - self.target_hold)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -404,9 +425,36 @@ class TrainConfig:
 
 def load_config(path: Path) -> TrainConfig:
     """The configuration in a TOML file, on top of the file that its key `extends` names."""
+    arms = load_arms(path)
+    if len(arms) > 1:
+        raise ConfigError(
+            f"{path} has a [sweep] of {len(arms)} arms; run them all with `isentrope compare {path}`"
+        )
+    return arms[0]
+
+
+def load_arms(path: Path) -> list[TrainConfig]:
+    """The configurations of a recipe: one for each combination of the values in its [sweep].
+
+        [sweep]
+        "control.target_end" = [0.05, 0.1]
+
+    The name of an arm is the recipe's with what it has of the sweep: "success,target_end=0.05".
+    """
     table = read_recipe(path)
+    swept = sweep_of(table.pop("sweep", {}), str(path))
     refuse_filters(table.get("rollout"), str(path))
-    return build(TrainConfig, table, str(path))
+    last = [key.rpartition(".")[2] for key in swept]
+    labels = [key if last.count(end) > 1 else end for key, end in zip(swept, last, strict=True)]
+    arms = []
+    for values in product(*swept.values()):
+        arm = table
+        for key, value in zip(swept, values, strict=True):
+            arm = merge(arm, nested(key, value))
+        config = build(TrainConfig, arm, str(path))
+        parts = [f"{label}={value}" for label, value in zip(labels, values, strict=True)]
+        arms.append(replace(config, name=",".join([config.name, *parts])))
+    return arms
 
 
 def refuse_filters(rollout: object, where: str) -> None:

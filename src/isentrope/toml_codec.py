@@ -12,7 +12,17 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from isentrope.errors import ConfigError
 
-__all__ = ["Scalar", "build", "differences", "dump_toml", "read_recipe", "recipe_names"]
+__all__ = [
+    "Scalar",
+    "build",
+    "differences",
+    "dump_toml",
+    "merge",
+    "nested",
+    "read_recipe",
+    "recipe_names",
+    "sweep_of",
+]
 
 T = TypeVar("T")
 Scalar = bool | int | float | str
@@ -68,6 +78,34 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             value = merge(below, value)
         merged[key] = value
     return merged
+
+
+def sweep_of(table: object, where: str, prefix: str = "") -> dict[str, list[object]]:
+    """The values of each setting that a [sweep] names, by its dotted key."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where}: sweep is {table!r}; it is a section: write [sweep]")
+    found: dict[str, list[object]] = {}
+    for name, values in table.items():
+        key = f"{prefix}{name}"
+        if isinstance(values, Mapping):
+            found |= sweep_of(values, where, f"{key}.")
+        elif not isinstance(values, list) or not values:
+            raise ConfigError(f"{where}: sweep {key} is {values!r}; give a list of values")
+        elif len({repr(value) for value in values}) < len(values):
+            raise ConfigError(f"{where}: sweep {key} is {values!r}; give each value once")
+        elif key in ("name", "seed"):
+            raise ConfigError(f"{where}: a sweep over {key}; give seeds with --seeds")
+        else:
+            found[key] = values
+    return found
+
+
+def nested(key: str, value: object) -> dict[str, object]:
+    """The table in which a dotted key has that value."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    assert isinstance(value, dict)
+    return value
 
 
 def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:

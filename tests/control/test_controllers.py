@@ -76,6 +76,26 @@ def test_a_target_falls_linearly_and_stays_at_its_end() -> None:
     assert targets == pytest.approx([1.0, 0.875, 0.75, 0.625, 0.5, 0.5, 0.5])
 
 
+def test_a_target_is_held_before_it_is_released() -> None:
+    target = Target(value=1.0, end=0.5, hold=2, steps=4)
+    targets = [target.at(step, 0.3) for step in range(8)]
+    assert targets == pytest.approx([1.0, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.5])
+
+
+def test_a_cosine_leaves_and_arrives_slowly() -> None:
+    target = Target(value=1.0, end=0.5, steps=4, shape="cosine")
+    slow = 0.25 * (1 - 2**-0.5)  # half the way times 1 - cos 45 degrees
+    targets = [target.at(step, 0.3) for step in range(6)]
+    assert targets == pytest.approx([1.0, 1.0 - slow, 0.75, 0.5 + slow, 0.5, 0.5])
+
+
+def test_a_target_may_be_a_share_of_the_first_entropy() -> None:
+    target = Target(value=0.5, end=0.1, steps=2, relative=True)
+    assert [target.at(step, 0.6) for step in range(3)] == pytest.approx([0.3, 0.18, 0.06])
+    whole = Target(end=0.5, steps=2, relative=True)
+    assert [whole.at(step, 0.6) for step in range(3)] == pytest.approx([0.6, 0.45, 0.3])
+
+
 @pytest.mark.parametrize(
     "controller",
     [

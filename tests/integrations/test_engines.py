@@ -76,11 +76,35 @@ def test_trl_gets_the_budget_of_the_recipe() -> None:
         "entropy_control": "budget",
         "entropy_coef": 0.0,  # TRL's own bonus
         "entropy_measure": "token_mean",
+        "entropy_target_hold": 0,
+        "entropy_target_shape": "linear",
+        "entropy_target_relative": False,
         "entropy_gain": 2.0,
         "entropy_integral_gain": 0.1,
         "entropy_integral_limit": 0.1,
     }
     assert settings["epsilon"] == 0.2
+
+
+def test_every_engine_gets_the_act_of_the_recipe() -> None:
+    config = load_config(RECIPES / "countdown-success.toml")
+    settings = trl.settings(config, OUT, 1)
+    assert settings["entropy_control"] == "success"
+    assert (settings["entropy_target_end"], settings["entropy_target_steps"]) == (0.05, 150)
+    assert (settings["epsilon"], settings["epsilon_high"]) == (0.2, 0.2)
+    chat = replace(
+        config,
+        model=ModelConfig(path="Qwen/Qwen2.5-7B", prompt="chat"),
+        control=replace(config.control, target_hold=100, target_shape="cosine"),
+    )
+    found = verl.overrides(chat, OUT, 8)
+    actor = "actor_rollout_ref.actor"
+    assert found[f"{actor}.policy_loss.loss_mode"] == "isentrope_success"
+    assert (found[f"{actor}.clip_ratio_low"], found[f"{actor}.clip_ratio_high"]) == (0.2, 0.2)
+    target = Target(end=0.05, hold=100, steps=50, shape="cosine")
+    assert read_options(verl.environment(chat, OUT)).controller() == EntropyBudget(
+        target=target, gain=2.0, integral_gain=0.1, integral_limit=0.1
+    )
 
 
 def test_trl_gets_its_own_adaptive_bonus() -> None:
@@ -108,6 +132,14 @@ def test_trl_gets_its_own_adaptive_bonus() -> None:
         (
             replace(CONFIG, objective=ObjectiveConfig(loss="budget", budget=0.1)),
             "objective.budget is fixed",
+        ),
+        (
+            replace(CONFIG, objective=ObjectiveConfig(shaping="entropy")),
+            "objective.shaping is 'entropy'; the adapter has success and decorrelation",
+        ),
+        (
+            replace(CONFIG, objective=ObjectiveConfig(shaping="success", loss="kl_cov")),
+            "objective.shaping 'success' beside loss 'kl_cov'",
         ),
         (
             replace(CONFIG, objective=ObjectiveConfig(selection="micro_batch")),
@@ -140,6 +172,14 @@ def test_trl_refuses_by_name(config: TrainConfig, message: str) -> None:
             "objective.covariance_policy is 'current'; this engine does not have it",
         ),
         (replace(CONFIG, optimizer=OptimizerConfig(schedule="linear")), "schedule is 'linear'"),
+        (
+            replace(CONFIG, objective=ObjectiveConfig(shaping="quadrants")),
+            "objective.shaping is 'quadrants'; the plug-in has success and decorrelation",
+        ),
+        (
+            replace(CONFIG, objective=ObjectiveConfig(shaping="success", loss="clip_cov")),
+            "objective.shaping 'success' beside loss 'clip_cov'",
+        ),
         (CONFIG, "model.prompt is 'plain'; verl puts every prompt into the model's chat template"),
         (replace(CONFIG, model=ModelConfig(dtype="auto")), "model.dtype is 'auto'"),
         (

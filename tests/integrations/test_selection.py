@@ -15,7 +15,9 @@ from isentrope.integrations.selection import (
     remarks,
     row_keys,
     selector,
+    shaper,
 )
+from isentrope.objective.shaping import budget_by_success
 
 
 def batch(seed: int = 0) -> tuple[Tensor, Tokens]:
@@ -59,6 +61,30 @@ def test_the_order_of_the_responses_changes_nothing(
     assert torch.equal(other.selected, whole.selected[order])
     assert torch.equal(other.covariance, whole.covariance[order])
     assert other.metrics == whole.metrics
+
+
+@pytest.mark.parametrize("control", ["success", "decorrelation"])
+def test_the_order_of_the_responses_changes_no_reshaped_advantage(control: str) -> None:
+    _, tokens = batch()
+    whole = choose(tokens, None, draws(0, 0), shape=shaper(control, 0.01))
+    order = torch.tensor([3, 0, 11, 1, 7, 2, 10, 4, 9, 5, 8, 6])
+    other = choose(tokens.ordered(order), None, draws(0, 0), shape=shaper(control, 0.01))
+    assert torch.equal(other.advantage, whole.advantage[order])
+    assert whole.metrics["covariance/mean"] == pytest.approx(0.01, abs=1e-6)
+    plain = choose(tokens, None, draws(0, 0))
+    assert torch.equal(plain.advantage, tokens.advantage.expand(12, 9))
+    assert plain.metrics["covariance/mean"] > 0.01
+
+
+def test_a_control_that_cuts_reshapes_nothing() -> None:
+    _, tokens = batch()
+    assert [shaper(control, 0.0) for control in ("none", "clip_cov", "budget")] == [None] * 3
+    shape = shaper("success", 0.01)
+    assert shape is not None
+    advantage = tokens.advantage.expand(12, 9)
+    found = shape(advantage, tokens.mask, logprob=tokens.logprob)
+    alone = budget_by_success(advantage, tokens.mask, logprob=tokens.logprob, budget=0.01)
+    assert torch.equal(found, alone)
 
 
 def test_the_draw_is_a_function_of_seed_and_update() -> None:

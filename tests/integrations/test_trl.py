@@ -29,6 +29,9 @@ CONTROLS = {
     "budget": {"clip_fraction": 0.05, "entropy_target": 50.0, "entropy_gain": 10.0},
 }
 
+ACTS = {name: {"entropy_gain": 2.0} for name in ("success", "decorrelation")}
+"""Controls that reshape advantages. The first rollout is at its target, so its budget is 0."""
+
 DIVISIONS = {
     "1 x 32": {"per_device_train_batch_size": 32},
     "4 x 8": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4},
@@ -67,7 +70,7 @@ def divided(program: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the runs of every control in every division."""
     folder = tmp_path_factory.mktemp("divided")
     ranks = []
-    for control, knobs in CONTROLS.items():
+    for control, knobs in (CONTROLS | ACTS).items():
         for division, sizes in DIVISIONS.items():
             config = {"entropy_control": control, "num_iterations": 2, **knobs, **sizes}
             job = {"out": str(folder / f"{control} {division}"), "config": config}
@@ -101,6 +104,25 @@ def test_the_division_changes_neither_selection_nor_weights(
     expected, found = (torch.load(divided / f"{name}.pt") for name in (whole, parts))
     for name, weight in expected.items():
         torch.testing.assert_close(found[name], weight, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("division", ["4 x 8", "2 ranks x 2 x 8"])
+@pytest.mark.parametrize("control", ACTS)
+def test_the_division_changes_no_reshaped_advantage(
+    divided: Path, control: str, division: str
+) -> None:
+    whole, parts = f"{control} 1 x 32", f"{control} {division}"
+    for name in (whole, parts):
+        log = json.loads((divided / f"{name}.0.json").read_text())["log"]
+        rows = [row for row in log if "covariance/mean" in row]
+        assert [row["control/budget"] for row in rows] == [0.0, 0.0]
+        assert [row["covariance/mean"] for row in rows] == pytest.approx([0.0, 0.0], abs=1e-6)
+        assert [row["selected/tokens"] for row in rows] == [0.0, 0.0]
+    expected, found = (torch.load(divided / f"{name}.pt") for name in (whole, parts))
+    plain = torch.load(divided / "kl_cov 1 x 32.pt")
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, rtol=0, atol=1e-6)
+    assert max((plain[name] - expected[name]).abs().max().item() for name in plain) > 1e-4
 
 
 def test_two_updates_of_a_control_are_not_those_of_the_other(divided: Path) -> None:
@@ -223,8 +245,12 @@ HELD = {"entropy_gain": 2.0, "entropy_integral_gain": 0.5}
 
 @pytest.mark.parametrize(
     ("control", "knobs"),
-    [("kl_cov", CONTROLS["kl_cov"]), ("budget", HELD)],
-    ids=["kl_cov", "budget"],
+    [
+        ("kl_cov", CONTROLS["kl_cov"]),
+        ("budget", HELD),
+        ("success", {name: HELD[name] for name in HELD if name != "clip_fraction"}),
+    ],
+    ids=["kl_cov", "budget", "success"],
 )
 def test_a_resumed_run_selects_and_logs_what_the_whole_run_does(
     program: Run, tmp_path: Path, control: str, knobs: dict[str, float]

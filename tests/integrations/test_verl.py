@@ -201,15 +201,19 @@ def test_a_training_worker_updates_alike_in_every_division(
 
 @extra
 @quiet
+@pytest.mark.parametrize(("act", "cut"), [("budget", 16), ("success", 0), ("decorrelation", 0)])
 def test_the_budget_follows_the_entropy_of_each_rollout(
-    plugin: ModuleType, tmp_path: Path, options: Callable[[str], None]
+    plugin: ModuleType, tmp_path: Path, options: Callable[[str], None], act: str, cut: int
 ) -> None:
-    """The same rollout three times: whole, in micro-batches, on two ranks, and from a checkpoint."""
+    """The same rollout three times: whole, in micro-batches, on two ranks, and from a checkpoint.
+
+    By cutting at most 0.1 x 168 tokens are cut, and the budget is not met; by reshaping it is.
+    """
     options(
         "control.target = 0.5; control.gain = 2.0; control.integral_gain = 0.5;"
         'control.integral_limit = 0.3; control.measure = "sequence_mean"; clip_fraction = 0.1'
     )
-    budget = {"loss": "isentrope_budget", "rollouts": True}
+    budget = {"loss": f"isentrope_{act}", "rollouts": True}
     one = [{"out": f"{micro}", "micro": micro, **budget} for micro in (16, 2)]
     trained(tmp_path, 1, [*one, {"out": "resumed", "micro": 16, "resume": True, **budget}])
     trained(tmp_path, 2, [{"out": "ranks", "micro": 4, **budget}])
@@ -228,7 +232,10 @@ def test_the_budget_follows_the_entropy_of_each_rollout(
         budgets = [np.ravel(row["control/budget"])[0] for row in log]
         assert budgets == pytest.approx(expected, rel=1e-6)
         assert {float(np.ravel(row["control/target"])[0]) for row in log} == {0.5}
-        assert [np.ravel(row["selected/tokens"])[0] for row in log] == [16] * 3  # 0.1 x 168
+        assert [np.ravel(row["selected/tokens"])[0] for row in log] == [cut] * 3
+        if act == "decorrelation":
+            remaining = [np.ravel(row["covariance/mean"])[0] for row in log]
+            assert remaining == pytest.approx(budgets, abs=1e-5)
         parts = torch.load(tmp_path / f"{name}.pt")
         for key, weight in whole.items():
             torch.testing.assert_close(parts[key], weight, rtol=0, atol=1e-6)

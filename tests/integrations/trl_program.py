@@ -69,7 +69,7 @@ class Given(GivenResponses, EntropyGRPOTrainer):
             for i in range(len(self._window))
         ]
         found = self.chosen.setdefault(self.state.global_step, [])
-        for part, selected in zip(slices, self._window, strict=True):
+        for part, (selected, _) in zip(slices, self._window, strict=True):
             keys = row_keys(*whole(part)).tolist()
             found += [[keys[row], place] for row, place in selected.nonzero().tolist()]
 

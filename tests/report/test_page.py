@@ -8,7 +8,9 @@ import pytest
 
 from isentrope.commands import report
 from isentrope.errors import ConfigError, DataError
-from isentrope.report.laws import intervention
+from isentrope.objective.advantages import ADVANTAGES
+from isentrope.objective.losses import LOSSES
+from isentrope.report.laws import STEERING, intervention
 from isentrope.report.page import render
 from isentrope.report.run_files import load_run, load_runs
 
@@ -35,6 +37,21 @@ def test_verdict_without_noise_gives_the_numbers_of_the_formula(make_run: MakeRu
     assert "R = -0.950 exp(H) + 1.740 holds (R2 1.00)" in text
     assert "accuracy would be 79.0 %" in text
     assert "foresaw the others with an error of 0.0 points" in text
+
+
+def test_every_loss_and_advantage_is_known_to_steer_or_not() -> None:
+    """A new one must be put into the report's table, or named here."""
+    plain = {
+        "loss": {"ppo_clip", "policy_gradient", "cispo", "gspo", "gmpo"},
+        "advantage": {
+            *("grpo", "dr_grpo", "rloo", "opo", "prime"),
+            *("reinforce_pp", "reinforce_pp_baseline"),
+        },
+    }
+    for key, table in (("loss", LOSSES), ("advantage", ADVANTAGES)):
+        steering = {name for name in table if intervention({"objective": {key: name}})}
+        assert steering == set(table) - plain[key]
+        assert steering == set(STEERING[key])
 
 
 def test_half_of_the_loss_is_dated(make_run: MakeRun) -> None:

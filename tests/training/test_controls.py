@@ -249,6 +249,13 @@ REFUSED = {
     "control.target is 0.3": TrainConfig(control=ControlConfig(target=0.3)),
     "control.gain is 3.0": TrainConfig(control=ControlConfig(name="band", gain=3.0)),
     "no control.target_end": TrainConfig(control=ControlConfig(name="band", target_steps=4)),
+    "control.target_hold is 7": TrainConfig(control=ControlConfig(name="band", target_hold=7)),
+    "control.target_shape is 'cosine'": TrainConfig(
+        control=ControlConfig(name="band", target_shape="cosine")
+    ),
+    "control.target_relative is set": TrainConfig(
+        control=ControlConfig(name="band", target_relative=True)
+    ),
     "drop_zero_signal is off": TrainConfig(
         rollout=RolloutConfig(max_rounds=2), objective=ObjectiveConfig(drop_zero_signal=False)
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import tyro
 
 from isentrope.bounds import at_least
-from isentrope.config import load_config
+from isentrope.config import load_arms
 from isentrope.errors import ConfigError
 
 __all__ = ["Options", "run"]
@@ -16,7 +16,8 @@ __all__ = ["Options", "run"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """Train each recipe with each seed, in parallel processes, and compare the results."""
+    """Train each recipe, and each combination of its [sweep], with each seed, in parallel processes,
+    and compare the results."""
 
     recipes: tyro.conf.Positional[tuple[Path, ...]]
     """TOML files, one an arm."""
@@ -49,13 +50,14 @@ def run(options: Options) -> int:
     from isentrope.commands.processes import plan, run_all
     from isentrope.report.page import render
     from isentrope.report.run_files import load_runs
-    from isentrope.report.terminal import arms_table, law_lines
+    from isentrope.report.terminal import arms_table, frontier_lines, frontier_table, law_lines
 
     console = Console(highlight=False)
     runs = plan(
         [
             dataclasses.replace(config, seed=seed, steps=options.steps or config.steps)
-            for config in map(load_config, options.recipes)
+            for recipe in options.recipes
+            for config in load_arms(recipe)
             for seed in options.seeds
         ],
         options.out,
@@ -65,7 +67,11 @@ def run(options: Options) -> int:
     follow(runs, run_all(runs, jobs), console)
     finished = load_runs(run.folder for run in runs)
     console.print(arms_table(finished))
-    for line in law_lines(finished):
+    lines = law_lines(finished)
+    if len({run.arm for run in finished}) > 1:
+        console.print(frontier_table(finished))
+        lines = [*frontier_lines(finished), *lines]
+    for line in lines:
         console.print(line)
     page = options.out / "report.html"
     page.write_text(render(finished), encoding="utf-8")

@@ -1,6 +1,6 @@
 """The entropy controller that a configuration describes, and what of it does not fit together."""
 
-from isentrope.config import ControlConfig, TrainConfig
+from isentrope.config import ControlConfig, ObjectiveConfig, TrainConfig
 from isentrope.control.controllers import (
     CONTROLLERS,
     TARGET,
@@ -12,8 +12,14 @@ from isentrope.control.controllers import (
 )
 from isentrope.errors import ConfigError
 
-__all__ = ["check_combination", "check_settings", "make_controller", "tracking_controller"]
-
+__all__ = [
+    "BUDGET_SHAPINGS",
+    "budget_acts",
+    "check_combination",
+    "check_settings",
+    "make_controller",
+    "tracking_controller",
+]
 
 BUDGET_SHAPINGS = ("success", "decorrelation")
 """Shapings that meet a budget, as loss `budget` does by cutting."""
@@ -39,7 +45,12 @@ def tracking_controller(control: ControlConfig, steps: int) -> Tracking:
     """The controller with a target that is named; `steps` until its end where none are given."""
     kind = CONTROLLERS[control.name]
     target = Target(
-        value=control.target, end=control.target_end, steps=control.target_steps or steps
+        value=control.target,
+        end=control.target_end,
+        hold=control.target_hold,
+        steps=control.steps_to_end(steps),
+        shape=control.target_shape,
+        relative=control.target_relative,
     )
     given = {name: getattr(control, name) for name in settings_of(kind)}
     return kind(
@@ -70,12 +81,17 @@ def check_combination(config: TrainConfig) -> None:
         )
 
 
+def budget_acts(objective: ObjectiveConfig) -> list[str]:
+    """What of the objective meets a budget, in words."""
+    acts = [f"shaping {objective.shaping!r}"] if objective.shaping in BUDGET_SHAPINGS else []
+    return acts + (["loss 'budget'"] if objective.loss == "budget" else [])
+
+
 def check_budget(config: TrainConfig) -> None:
     """Raises a ConfigError for a budget that is not given once, or that not one act meets."""
     objective, control = config.objective, config.control
     given = [objective.budget is not None, control.name == "budget"]
-    acts = [f"shaping {objective.shaping!r}"] if objective.shaping in BUDGET_SHAPINGS else []
-    acts += ["loss 'budget'"] if objective.loss == "budget" else []
+    acts = budget_acts(objective)
     if control.name == "budget" and not acts:
         raise ConfigError(
             f"control.name is 'budget', but loss {objective.loss!r} takes no budget; set "
@@ -106,8 +122,15 @@ def check_settings(control: ControlConfig) -> None:
                 f"control.{name} is {value!r}, but control.name = {control.name!r} does not use "
                 "it; leave it out"
             )
-    if control.target_steps is not None and control.target_end is None:
+    for name in ("target_hold", "target_steps", "target_shape"):
+        value = getattr(control, name)
+        if control.target_end is None and value != getattr(default, name):
+            raise ConfigError(
+                f"control.{name} is {value!r}, but there is no control.target_end to reach; give "
+                "it, or leave both out"
+            )
+    if control.target_relative and control.target is None and control.target_end is None:
         raise ConfigError(
-            f"control.target_steps is {control.target_steps}, but there is no control.target_end "
-            "to reach; give it, or leave both out"
+            "control.target_relative is set, but neither control.target nor control.target_end is "
+            "given as a share of the first entropy; give one, or leave it out"
         )

@@ -12,8 +12,8 @@ Nothing else is remembered: the entropies in a run's log are enough to make its 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from math import inf, nan
-from typing import Protocol, TypeVar
+from math import cos, inf, nan, pi
+from typing import Literal, Protocol, TypeVar
 
 __all__ = [
     "BUDGET_SETTINGS",
@@ -50,21 +50,31 @@ T = TypeVar("T", bound="Tracking")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """The entropy to aim at: held, or falling linearly."""
+    """The entropy to aim at: held, moving, or held first and then released."""
 
     value: float | None = None
     """Nats; None: the first entropy measured."""
     end: float | None = None
     """Where it arrives; None: it is held."""
+    hold: int = 0
+    """Steps before it begins to move."""
     steps: int = 1
-    """Steps that it takes to arrive there."""
+    """Steps that it then takes to arrive."""
+    shape: Literal["linear", "cosine"] = "linear"
+    """Its course on the way."""
+    relative: bool = False
+    """`value` and `end` are shares of the first entropy."""
 
     def at(self, step: int, first: float) -> float:
         """The target of a step, in a run whose first entropy is `first`."""
-        start = first if self.value is None else self.value
+        unit = first if self.relative else 1.0
+        start = first if self.value is None else self.value * unit
         if self.end is None:
             return start
-        return start + (self.end - start) * min(1.0, step / self.steps)
+        done = min(1.0, max(0.0, (step - self.hold) / self.steps))
+        if self.shape == "cosine":
+            done = (1 - cos(pi * done)) / 2
+        return start + (self.end * unit - start) * done
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,7 +235,10 @@ STATE = ("step", "first", "entropy", "coefficient", "integral")
 """Fields that change from step to step; the others are settings."""
 
 
-TARGET = ("measure", "target", "target_end", "target_steps")
+TARGET = (
+    *("measure", "target", "target_end", "target_hold", "target_steps"),
+    *("target_shape", "target_relative"),
+)
 """Fields of [control] that say what a target is and which entropy is compared with it."""
 
 

@@ -19,17 +19,37 @@ from torch import Tensor
 
 from isentrope.bounds import finite
 from isentrope.config import ObjectiveConfig
+from isentrope.control.combination import BUDGET_SHAPINGS
 from isentrope.errors import ConfigError
 from isentrope.objective.covariance import rewarded_tokens, selection_metrics, token_covariance
 from isentrope.objective.losses import LOSSES
+from isentrope.objective.shaping import SHAPINGS
 from isentrope.objective.streams import stream
 
-__all__ = ["Choice", "Select", "Tokens", "choose", "draws", "remarks", "row_keys", "selector"]
+__all__ = [
+    "ACTS",
+    "Choice",
+    "Select",
+    "Shape",
+    "Tokens",
+    "choose",
+    "draws",
+    "remarks",
+    "row_keys",
+    "selector",
+    "shaper",
+]
+
+ACTS = ("budget", *BUDGET_SHAPINGS)
+"""Controls that meet the isentropic budget: by cutting, or by reshaping advantages."""
 
 LARGE_FRACTION = 0.05
 
 Select = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 """(covariance, mask, generator) -> the tokens (B, T) that a loss treats apart."""
+
+Shape = Callable[..., Tensor]
+"""(advantage, mask, logprob=...) -> the advantages (B, T) that the loss gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +72,8 @@ class Tokens:
 class Choice:
     """The result for this rank's responses, and the metrics of the whole mini-batch."""
 
+    advantage: Tensor
+    """(B, T), reshaped where the control does that."""
     covariance: Tensor
     selected: Tensor
     metrics: dict[str, float]
@@ -80,6 +102,13 @@ def selector(loss: str, knobs: Mapping[str, Any]) -> Select | None:
     return lambda covariance, mask, generator: ready(covariance, mask, generator=generator)
 
 
+def shaper(control: str, budget: float | None) -> Shape | None:
+    """The shaping by which the control meets the budget; None where it reshapes nothing."""
+    if control not in BUDGET_SHAPINGS:
+        return None
+    return partial(SHAPINGS[control], budget=budget)
+
+
 def remarks(knobs: Mapping[str, Any]) -> list[str]:
     """What is worth a second look among knobs that are within their bounds."""
     large = ((name, knobs.get(name)) for name in ("clip_fraction", "kl_fraction"))
@@ -97,8 +126,9 @@ def choose(
     select: Select | None,
     generator: torch.Generator,
     group: dist.ProcessGroup | None = None,
+    shape: Shape | None = None,
 ) -> Choice:
-    """Covariance and selection of this rank's tokens, over the tokens of all ranks of the group.
+    """Advantage, covariance and selection of this rank's tokens, over those of all ranks.
 
     Every rank must bring equally many responses and a generator in the same state. Without
     torch.distributed these tokens are the whole mini-batch.
@@ -108,6 +138,8 @@ def choose(
     order = everything.keys.argsort(stable=True)
     ordered = everything.ordered(order)
     advantage = ordered.advantage.expand(ordered.mask.shape)
+    if shape is not None:
+        advantage = shape(advantage, ordered.mask, logprob=ordered.logprob)
     covariance = token_covariance(ordered.logprob, advantage, ordered.mask)
     selected = torch.zeros_like(ordered.mask)
     if select is not None:
@@ -117,6 +149,7 @@ def choose(
     metrics = selection_metrics(covariance, rewarded, selected, ordered.mask)
     here = order.argsort()[first : first + rows]
     return Choice(
+        advantage=advantage[here, :width],
         covariance=covariance[here, :width],
         selected=selected[here, :width],
         metrics={name: value for name, value in metrics.items() if math.isfinite(value)},

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from isentrope.report.arms import Arm, over_seeds
 from isentrope.report.figures import Section, law_chart, smooth, smoothing_window
+from isentrope.report.frontier import frontier_charts
 from isentrope.report.laws import Reading
 from isentrope.report.run_files import Run
 from isentrope.report.svg import Chart, Trace
@@ -22,6 +23,7 @@ def arm_sections(arms: list[Arm], readings: list[Reading]) -> list[Section]:
         return compare(arms, title, y_label, lambda run: run.get(key), y_log=y_log)
 
     return [
+        ("The frontier", frontier_charts(arms) if len(arms) > 1 else []),
         (
             "Entropy and reward",
             [

@@ -94,8 +94,11 @@ def judged(steps: Array, entropy: Array, reward: Array, objection: str | None) -
     )
 
 
-STEERING_LOSSES = ("clip_cov", "kl_cov", "top_entropy", "budget")
-"""Losses that treat tokens apart for the sake of entropy."""
+STEERING = {
+    "loss": ("clip_cov", "kl_cov", "top_entropy", "budget"),
+    "advantage": ("pass_at_k", "pkpo", "w_reinforce"),
+}
+"""Losses that treat tokens apart, and advantages that weigh responses, for the sake of entropy."""
 
 
 def intervention(config: Table) -> str | None:
@@ -106,7 +109,7 @@ def intervention(config: Table) -> str | None:
     means = [
         f"{key} = {value!r}"
         for key, value in objective.items()
-        if (key == "loss" and value in STEERING_LOSSES)
+        if value in STEERING.get(key, ())
         or (key == "shaping" and value != "none")
         or (key in ("entropy_coefficient", "reference_kl_coefficient") and value)
     ]

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 __all__ = ["Array", "Chart", "Mark", "Scale", "Trace", "draw", "number"]
 
 Array = NDArray[np.float64]
-Kind = Literal["line", "dashed", "dots", "faint"]
+Kind = Literal["line", "dashed", "dots", "faint", "bar"]
 
 WIDTH, HEIGHT = 520, 270
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 12, 40
 MOST_POINTS = 1000  # of one line: more than the pixels it is drawn on
 DOT_RADIUS = 2.6
+UNLABELLED = ("faint", "bar")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,7 +242,7 @@ def draw_series(series: Trace, x_scale: Scale, y_scale: Scale) -> str:
     else:
         body = f'<path class="{series.kind}" d="{line_path(*thinned(x, y))}"/>'
     # The page's script reads a value off the nearest point of every labelled series.
-    label = f' data-label="{escape(series.label)}"' if series.kind != "faint" else ""
+    label = f' data-label="{escape(series.label)}"' if series.kind not in UNLABELLED else ""
     return f'<g class="{color(series.color)}"{label}>{body}</g>'
 
 

@@ -6,11 +6,12 @@ import numpy as np
 from rich.table import Table
 
 from isentrope.report.arms import group
+from isentrope.report.frontier import LAST, Estimate, standings
 from isentrope.report.laws import early_fit, read_law_of_arm
 from isentrope.report.run_files import Run
 from isentrope.report.summary import Change, arm_summary
 
-__all__ = ["arms_table", "law_lines"]
+__all__ = ["arms_table", "frontier_lines", "frontier_table", "law_lines"]
 
 
 def arms_table(runs: Sequence[Run]) -> Table:
@@ -39,6 +40,42 @@ def arms_table(runs: Sequence[Run]) -> Table:
     return table
 
 
+def frontier_table(runs: Sequence[Run]) -> Table:
+    """One row an arm: its end with intervals over the seeds, and the gains over the first arm."""
+    first = runs[0]
+    average, passed = first.metric(first.reward), first.metric(first.passed)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("arm", no_wrap=True)
+    heads = (f"{average}, %", f"{passed}, %", "H, nats", f"{average} gain", f"{passed} gain")
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    for one in standings(group(runs)):
+        table.add_row(
+            one.arm.name,
+            spread(one.average, ".1f", 100),
+            spread(one.passed, ".1f", 100),
+            spread(one.entropy, ".3f"),
+            spread(one.average_gain, "+.1f", 100),
+            spread(one.passed_gain, "+.1f", 100),
+        )
+    return table
+
+
+def frontier_lines(runs: Sequence[Run]) -> list[str]:
+    """How to read `frontier_table`, and which arms no other beats."""
+    arms = group(runs)
+    unbeaten = [one.arm.name for one in standings(arms) if not one.beaten_by]
+    lengths = {run.steps for run in runs}
+    lines = [
+        f"means of the last {LAST} evaluations; +- is the 95 % interval over the seeds; gains "
+        f"over {arms[0].name}, paired by seed",
+        f"no other arm has more of both: {', '.join(unbeaten)}",
+    ]
+    if len(lengths) > 1:
+        lines.append(f"the runs have from {min(lengths)} to {max(lengths)} steps")
+    return lines
+
+
 def law_lines(runs: Sequence[Run]) -> list[str]:
     """What the law says of each arm, in words; the forecast from its first quarter too."""
     lines = []
@@ -57,6 +94,15 @@ def law_lines(runs: Sequence[Run]) -> list[str]:
             line += f"; its first quarter forecasts the rest with RMSE {100 * early.rmse:.1f} %"
         lines.append(line)
     return lines
+
+
+def spread(estimate: Estimate, form: str, factor: float = 1) -> str:
+    """The mean and half the interval."""
+    if not np.isfinite(estimate.mean):
+        return "-"
+    text = f"{factor * estimate.mean:{form}}"
+    half = f" +-{factor * estimate.half:{form.removeprefix('+')}}"
+    return text + (half if np.isfinite(estimate.half) else "")
 
 
 def ends(change: Change, form: str, factor: float = 1) -> str:

@@ -8,7 +8,7 @@ from isentrope.control.combination import tracking_controller
 from isentrope.control.controllers import BUDGET_SETTINGS
 from isentrope.errors import ConfigError, require
 from isentrope.integrations.refusal import check_release
-from isentrope.integrations.selection import Select, remarks, selector
+from isentrope.integrations.selection import ACTS, Select, remarks, selector
 from isentrope.integrations.trl.control import BudgetController
 
 __all__ = ["NO_CLIP", "EntropyGRPOConfig", "selection"]
@@ -18,10 +18,17 @@ check_release("TRL", trl.__version__, "1.16")
 
 logger = logging.getLogger(__name__)
 
-CONTROLS = {"none": "ppo_clip", "clip_cov": "clip_cov", "kl_cov": "kl_cov", "budget": "budget"}
+CONTROLS = {
+    "none": "ppo_clip",
+    "clip_cov": "clip_cov",
+    "kl_cov": "kl_cov",
+    "budget": "budget",
+    "success": "ppo_clip",
+    "decorrelation": "ppo_clip",
+}
 """Name of each control, and the loss of isentrope.objective whose selection it uses."""
 
-CLIPPED = ("none", "budget")
+CLIPPED = ("none", *ACTS)
 """Controls beside which the PPO clip stays."""
 
 CLIP = 0.2
@@ -47,7 +54,10 @@ class EntropyGRPOConfig(trl.GRPOConfig):
 
     entropy_control: str = field(
         default="none",
-        metadata={"help": "none, clip_cov, kl_cov (arXiv 2505.22617) or budget (isentropic)"},
+        metadata={
+            "help": "none, clip_cov, kl_cov (arXiv 2505.22617), or the isentropic budget met by "
+            "cutting (budget), by success or by decorrelation"
+        },
     )
     clip_fraction: float | None = field(
         default=None, metadata={"help": "Clip-Cov: fraction of tokens whose gradient is cut (2e-4)"}
@@ -78,7 +88,17 @@ class EntropyGRPOConfig(trl.GRPOConfig):
         default=None, metadata={"help": "Budget: the target moves linearly to this (it is held)"}
     )
     entropy_target_steps: int | None = field(
-        default=None, metadata={"help": "Budget: rollouts until entropy_target_end"}
+        default=None, metadata={"help": "Budget: rollouts from the hold until entropy_target_end"}
+    )
+    entropy_target_hold: int | None = field(
+        default=None, metadata={"help": "Budget: rollouts before the target begins to move (0)"}
+    )
+    entropy_target_shape: str | None = field(
+        default=None, metadata={"help": "Budget: the target moves linear (default) or cosine"}
+    )
+    entropy_target_relative: bool | None = field(
+        default=None,
+        metadata={"help": "Budget: targets are shares of the first rollout's entropy (False)"},
     )
     entropy_measure: str | None = field(
         default=None, metadata={"help": "Budget: token_mean (default) or sequence_mean"}
@@ -140,7 +160,7 @@ class EntropyGRPOConfig(trl.GRPOConfig):
 
     def controller(self) -> BudgetController | None:
         """The controller of the budget; None without one."""
-        if self.entropy_control != "budget":
+        if self.entropy_control not in ACTS:
             return None
         given = {name: getattr(self, f"entropy_{name}") for name in BUDGET_SETTINGS}
         control = ControlConfig(
@@ -195,10 +215,10 @@ def check_control(args: EntropyGRPOConfig) -> None:
 
 def check_budget(args: EntropyGRPOConfig) -> None:
     """Raises a ConfigError for settings of the budget that are wrong, or have no budget."""
-    if args.use_adaptive_entropy and args.entropy_control == "budget":
+    if args.use_adaptive_entropy and args.entropy_control in ACTS:
         raise ConfigError(
-            "use_adaptive_entropy and entropy_control 'budget' would both steer the entropy to "
-            "entropy_target; leave one out"
+            f"use_adaptive_entropy and entropy_control {args.entropy_control!r} would both steer "
+            "the entropy to entropy_target; leave one out"
         )
     of_trl = ("target",) if args.use_adaptive_entropy else ()
     given = [
@@ -206,15 +226,19 @@ def check_budget(args: EntropyGRPOConfig) -> None:
         for name in BUDGET_SETTINGS
         if getattr(args, f"entropy_{name}") is not None and name not in of_trl
     ]
-    if given and args.entropy_control != "budget":
+    if given and args.entropy_control not in ACTS:
         name = f"entropy_{given[0]}"
         raise ConfigError(
             f"{name} is {getattr(args, name)!r}, but entropy_control {args.entropy_control!r} does "
-            "not use it; set entropy_control to 'budget', or leave it out"
+            f"not use it; set entropy_control to one of {', '.join(ACTS)}, or leave it out"
         )
     if args.entropy_measure not in (None, "token_mean", "sequence_mean"):
         raise ConfigError(
             f"entropy_measure is {args.entropy_measure!r}; choose token_mean or sequence_mean"
+        )
+    if args.entropy_target_shape not in (None, "linear", "cosine"):
+        raise ConfigError(
+            f"entropy_target_shape is {args.entropy_target_shape!r}; choose linear or cosine"
         )
     if (args.entropy_target_end is None) != (args.entropy_target_steps is None):
         raise ConfigError(

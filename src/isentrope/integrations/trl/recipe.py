@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from isentrope.config import ObjectiveConfig, TrainConfig
-from isentrope.control.combination import tracking_controller
+from isentrope.control.combination import BUDGET_SHAPINGS, budget_acts, tracking_controller
 from isentrope.control.controllers import BUDGET_SETTINGS
 from isentrope.errors import ConfigError
 from isentrope.integrations.refusal import refuse
@@ -59,6 +59,7 @@ OBJECTIVE = (
     "clip_low",
     "clip_high",
     "dual_clip",
+    "shaping",
     "covariance_policy",
     "entropy_coefficient",
     "reference_kl_coefficient",
@@ -140,7 +141,7 @@ def control_settings(config: TrainConfig) -> dict[str, object]:
         return {}
     values = {name: getattr(control, name) for name in BUDGET_SETTINGS}
     if control.target_end is not None:
-        values["target_steps"] = control.target_steps or config.steps
+        values["target_steps"] = control.steps_to_end(config.steps)
     return {f"entropy_{name}": value for name, value in values.items() if value is not None}
 
 
@@ -149,7 +150,9 @@ def objective_settings(objective: ObjectiveConfig) -> dict[str, object]:
     clip = 0.2 if objective.loss in CLIPPED else NO_CLIP
     knobs = {name: getattr(objective, name) for name in KNOBS}
     result: dict[str, object] = {
-        "entropy_control": CONTROLS[objective.loss],
+        "entropy_control": (
+            CONTROLS[objective.loss] if objective.shaping == "none" else objective.shaping
+        ),
         "scale_rewards": ADVANTAGES[objective.advantage],
         "loss_type": LOSS_TYPES[objective.reducer],
         "epsilon": clip if objective.clip_low is None else objective.clip_low,
@@ -183,6 +186,16 @@ def check(config: TrainConfig) -> None:
                 f"objective.loss is {objective.loss!r}; choose one of {', '.join(CONTROLS)}",
             ),
             (
+                objective.shaping not in ("none", *BUDGET_SHAPINGS),
+                f"objective.shaping is {objective.shaping!r}; the adapter has "
+                f"{' and '.join(BUDGET_SHAPINGS)}",
+            ),
+            (
+                objective.shaping != "none" and objective.loss != "ppo_clip",
+                f"objective.shaping {objective.shaping!r} beside loss {objective.loss!r}; the "
+                "adapter has it beside ppo_clip",
+            ),
+            (
                 objective.advantage not in ADVANTAGES,
                 f"objective.advantage is {objective.advantage!r}; TRL's GRPO trainer has "
                 f"{' and '.join(ADVANTAGES)}",
@@ -213,7 +226,7 @@ def check(config: TrainConfig) -> None:
                 "token_mean, beside reducer token_mean",
             ),
             (
-                objective.loss == "budget" and config.control.name != "budget",
+                bool(budget_acts(objective)) and config.control.name != "budget",
                 "objective.budget is fixed; TRL has the budget of the controller: set control.name",
             ),
             (

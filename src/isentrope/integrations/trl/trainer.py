@@ -5,7 +5,7 @@
 
 Tokens are selected over all responses of an optimizer step: all micro-batches of the accumulation
 window, all ranks. TRL's loss is not copied. Clip-Cov and the isentropic budget hand it an advantage
-of 0 at the selected tokens; KL-Cov adds its penalty, reduced as TRL reduces the rest. With
+of 0 at the selected tokens, or the reshaped advantages of `success` and `decorrelation`; KL-Cov adds its penalty, reduced as TRL reduces the rest. With
 `entropy_control="none"` the trainer computes what GRPOTrainer computes, to the last bit.
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from isentrope.errors import ConfigError, require
 from isentrope.integrations.rollout_entropy import entropy_means, entropy_sums
-from isentrope.integrations.selection import Choice, Tokens, choose, draws, row_keys
+from isentrope.integrations.selection import Choice, Tokens, choose, draws, row_keys, shaper
 from isentrope.integrations.trl.config import EntropyGRPOConfig, selection
 from isentrope.integrations.trl.law import LawCallback
 from isentrope.integrations.trl.probe import AfterUpdate, Probe
@@ -34,6 +34,9 @@ trl_models = require("trl.models.utils", "trl")
 
 CUTTING = ("clip_cov", "budget")
 """Controls that cut the gradient of the selected tokens."""
+
+RESHAPING = ("success", "decorrelation")
+"""Controls that change advantages."""
 
 
 class EntropyGRPOTrainer(trl.GRPOTrainer):
@@ -53,7 +56,7 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
         self._signal = torch.empty(0, dtype=torch.bool)
         self._entropies: list[Tensor] = []
         self._logprob: Tensor | None = None
-        self._window: list[Tensor] = []
+        self._window: list[tuple[Tensor, Tensor]] = []
         self._probe: Probe | None = None
         self.add_callback(AfterUpdate(self._finish_update))
         LawCallback().attach(self)
@@ -124,8 +127,10 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
             self._begin_update()
         if self.args.entropy_control == "none":
             return inputs
-        selected = self._window[place]
+        selected, advantage = self._window[place]
         changed = {**inputs, "selected": selected}
+        if self.args.entropy_control in RESHAPING:
+            changed["advantages"] = advantage
         if self.args.entropy_control in CUTTING:
             advantages = per_token(inputs["advantages"])
             changed["advantages"] = torch.where(selected, 0.0, advantages)
@@ -142,7 +147,9 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
             return
         choice = self._choose(slices)
         self._log(choice.metrics)
-        self._window = list(choice.selected.split([len(part["advantages"]) for part in slices]))
+        sizes = [len(part["advantages"]) for part in slices]
+        parts = choice.selected.split(sizes), choice.advantage.split(sizes)
+        self._window = list(zip(*parts, strict=True))
 
     def _choose(self, slices: list[dict[str, Any]]) -> Choice:
         """The selection over the window's slices on all ranks."""
@@ -157,7 +164,8 @@ class EntropyGRPOTrainer(trl.GRPOTrainer):
             self._log(self._budget.metrics())
             budget = self._budget.control.budget or 0.0
         select = selection(self.args, budget)
-        return choose(tokens, select, draws(self.args.seed, self.state.global_step))
+        generator = draws(self.args.seed, self.state.global_step)
+        return choose(tokens, select, generator, shape=shaper(self.args.entropy_control, budget))
 
     def _window_logprob(self, slices: list[dict[str, Any]]) -> Tensor:
         """Log-probabilities (B, T): those of TRL where they will do, else one no-grad forward."""

@@ -7,7 +7,8 @@ Every process of verl imports the module. It registers
 
 - the policy losses `isentrope_clip_cov` and `isentrope_kl_cov`, with verl's own knobs
   (clip_cov_ratio, clip_cov_lb, clip_cov_ub; kl_cov_ratio, ppo_kl_coef; clip_ratio_low, _high), and
-  `isentrope_budget`, which holds the entropy at a target;
+  `isentrope_budget`, `isentrope_success`, `isentrope_decorrelation`, which hold the entropy at a
+  target: three ways to meet the isentropic budget;
 - the advantage estimators `isentrope_grpo`, `isentrope_rloo`, `isentrope_opo` and so on;
 - a worker that selects tokens over the whole mini-batch of all data-parallel ranks, from the old
   log-probabilities that verl has computed: no extra forward pass.
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from isentrope.errors import ConfigError, require
 from isentrope.integrations.refusal import check_release
+from isentrope.integrations.selection import ACTS
 from isentrope.integrations.verl.mini_batch import current_selection
 from isentrope.integrations.verl.options import plugin_options
 from isentrope.objective.advantages import ADVANTAGES
@@ -106,7 +108,10 @@ def budget_loss(
     config: Any = None,
     rollout_is_weights: Tensor | None = None,
 ) -> Result:
-    """The isentropic budget as a verl policy loss: PPO clip without the tokens that exceed it."""
+    """The isentropic budget as a verl policy loss: PPO clip without the tokens that exceed it.
+
+    By success and by decorrelation none are cut: the worker has reshaped the advantages.
+    """
     mask = response_mask.bool()
     selected = current_selection(mask)
     tensors = (log_prob, old_log_prob, advantages, mask)
@@ -149,7 +154,7 @@ def reduced(
 POLICY_LOSSES: Mapping[str, Callable[..., Result]] = {
     "isentrope_clip_cov": clip_cov_loss,
     "isentrope_kl_cov": kl_cov_loss,
-    "isentrope_budget": budget_loss,
+    **{f"isentrope_{act}": budget_loss for act in ACTS},
 }
 
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from isentrope.config import TrainConfig
+from isentrope.control.combination import BUDGET_SHAPINGS, budget_acts
 from isentrope.control.controllers import BUDGET_SETTINGS
 from isentrope.errors import ConfigError
 from isentrope.integrations.refusal import refuse
@@ -40,7 +41,8 @@ ACTOR = "actor_rollout_ref.actor"
 Overrides = dict[str, object]
 
 OBJECTIVE = (
-    *("advantage", "loss", "reducer", "selection", "clip_low", "clip_high", "dual_clip"),
+    *("advantage", "loss", "shaping", "reducer", "selection"),
+    *("clip_low", "clip_high", "dual_clip"),
     *("clip_fraction", "covariance_low", "covariance_high"),
     *("kl_fraction", "kl_coefficient", "kl_estimator"),
     *("entropy_coefficient", "reference_kl_coefficient", "reference_kl_estimator"),
@@ -86,6 +88,16 @@ def check(config: TrainConfig) -> None:
                 f"objective.loss is {objective.loss!r}; choose one of {', '.join(LOSSES)}",
             ),
             (
+                objective.shaping not in ("none", *BUDGET_SHAPINGS),
+                f"objective.shaping is {objective.shaping!r}; the plug-in has "
+                f"{' and '.join(BUDGET_SHAPINGS)}",
+            ),
+            (
+                objective.shaping != "none" and objective.loss != "ppo_clip",
+                f"objective.shaping {objective.shaping!r} beside loss {objective.loss!r}; the "
+                "plug-in has it beside ppo_clip",
+            ),
+            (
                 objective.advantage == "prime",
                 "objective.advantage is 'prime'; the plug-in has no implicit reward model",
             ),
@@ -99,7 +111,7 @@ def check(config: TrainConfig) -> None:
                 f"control.name is {config.control.name!r}; the plug-in has the budget's alone",
             ),
             (
-                objective.loss == "budget" and config.control.name != "budget",
+                bool(budget_acts(objective)) and config.control.name != "budget",
                 "objective.budget is fixed; the plug-in has the budget of the controller: set "
                 "control.name",
             ),
@@ -109,8 +121,10 @@ def check(config: TrainConfig) -> None:
                 f"optimizer.mini_batches ({config.optimizer.mini_batches})",
             ),
             (
-                objective.dual_clip is not None and objective.loss != "ppo_clip",
-                f"objective.dual_clip with loss {objective.loss!r}; verl has it for ppo_clip",
+                objective.dual_clip is not None
+                and (objective.loss != "ppo_clip" or objective.shaping != "none"),
+                f"objective.dual_clip with loss {objective.loss!r} and shaping "
+                f"{objective.shaping!r}; verl has it for ppo_clip alone",
             ),
             (
                 objective.loss == "kl_cov"
@@ -219,7 +233,11 @@ def policy_loss(config: TrainConfig) -> Overrides:
         f"{ACTOR}.clip_ratio_low": first(clip_low, default, 1.0),
         f"{ACTOR}.clip_ratio_high": first(clip_high, default, 1e9),
         f"{ACTOR}.clip_ratio_c": first(objective.dual_clip, None, 1e9),
-        f"{ACTOR}.policy_loss.loss_mode": LOSSES[objective.loss],
+        f"{ACTOR}.policy_loss.loss_mode": (
+            LOSSES[objective.loss]
+            if objective.shaping == "none"
+            else f"isentrope_{objective.shaping}"
+        ),
     }
     for name, value in knobs.items():
         if value is not None:
@@ -233,7 +251,7 @@ def budget(config: TrainConfig) -> dict[str, str]:
     values = {f"control.{name}": getattr(control, name) for name in BUDGET_SETTINGS}
     values["clip_fraction"] = config.objective.clip_fraction
     if control.target_end is not None:
-        values["control.target_steps"] = control.target_steps or config.steps
+        values["control.target_steps"] = control.steps_to_end(config.steps)
     given = {name: value for name, value in values.items() if value is not None}
     return {name: json.dumps(value) for name, value in given.items()}
 
@@ -307,7 +325,7 @@ def environment(config: TrainConfig, out: Path) -> dict[str, str]:
     options = f'selection = "{objective.selection}"; seed = {config.seed}'
     if objective.kl_estimator is not None:
         options += f'; kl_estimator = "{objective.kl_estimator}"'
-    if objective.loss == "budget":
+    if config.control.name == "budget":
         options += "".join(f"; {name} = {value}" for name, value in budget(config).items())
     return {
         "VERL_USE_EXTERNAL_MODULES": "isentrope.integrations.verl",

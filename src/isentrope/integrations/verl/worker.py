@@ -18,14 +18,17 @@ from isentrope.control.controllers import Control, Tracking, state_of, with_stat
 from isentrope.errors import ConfigError, require
 from isentrope.integrations.rollout_entropy import entropy_means, entropy_sums
 from isentrope.integrations.selection import (
+    ACTS,
     Choice,
     Select,
+    Shape,
     Tokens,
     choose,
     draws,
     remarks,
     row_keys,
     selector,
+    shaper,
 )
 from isentrope.integrations.verl.mini_batch import COLUMN, with_selection
 from isentrope.integrations.verl.options import plugin_options
@@ -51,7 +54,7 @@ class EntropyTrainingWorker(Worker):
     def set_loss_fn(self, loss_fn: Callable[..., Any]) -> None:
         """Takes verl's loss function, and reads the actor's configuration that is bound to it."""
         self.plan = plan_of(loss_fn)
-        if self.plan is not None and self.plan.loss == "budget":
+        if self.plan is not None and self.plan.control in ACTS:
             self.controller = plugin_options().controller()
         super().set_loss_fn(loss_fn if self.plan is None else with_selection(loss_fn))
 
@@ -99,29 +102,43 @@ class EntropyTrainingWorker(Worker):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How tokens are selected."""
+    """How tokens are selected, or advantages reshaped."""
 
-    loss: str
+    control: str
+    """clip_cov, kl_cov, or one of ACTS."""
     knobs: dict[str, float]
     whole: bool
     """Over the whole mini-batch; else the loss selects in each micro-batch."""
     seed: int
+    budget: float | None = None
 
     @property
     def select(self) -> Select | None:
         """The selection over a mini-batch."""
-        return selector(self.loss, self.knobs) if self.whole else None
+        if self.shape or not self.whole:
+            return None
+        of_budget = {} if self.budget is None else {"budget": self.budget}
+        return selector(self.control, {**self.knobs, **of_budget})
+
+    @property
+    def shape(self) -> Shape | None:
+        """The shaping of the advantages of a mini-batch."""
+        return shaper(self.control, self.budget)
 
     def with_budget(self, budget: float | None) -> "Plan":
         """The same with what the controller says of this rollout."""
-        if self.loss != "budget":
+        if self.control not in ACTS:
             return self
         if budget is None or not math.isfinite(budget):
             raise ConfigError(
                 f"the budget is {budget}: the controller has seen no rollout, or one without finite "
                 "log-probabilities. Updates must come through verl's train_mini_batch"
             )
-        return replace(self, knobs={**self.knobs, "budget": budget})
+        return replace(self, budget=budget)
+
+
+MODES = {f"isentrope_{control}": control for control in ("clip_cov", "kl_cov", *ACTS)}
+"""loss_mode of each control."""
 
 
 def plan_of(loss_fn: Callable[..., Any]) -> Plan | None:
@@ -142,24 +159,23 @@ def plan_of(loss_fn: Callable[..., Any]) -> Plan | None:
         ObjectiveConfig(kl_coefficient=settings.ppo_kl_coef)  # refuses a negative one
     elif mode == "isentrope_budget":
         knobs = {"clip_fraction": options.clip_fraction}
+    elif mode in MODES:
+        knobs = {}
     elif mode.startswith("isentrope"):
-        raise ConfigError(
-            f"policy_loss.loss_mode is {mode!r}; choose isentrope_clip_cov, isentrope_kl_cov or "
-            "isentrope_budget"
-        )
+        raise ConfigError(f"policy_loss.loss_mode is {mode!r}; choose one of {', '.join(MODES)}")
     else:
         return None
-    loss = mode.removeprefix("isentrope_")
-    selector(loss, knobs)  # a knob out of bounds is an error at the start
+    plan = Plan(MODES[mode], knobs, options.selection == "mini_batch", options.seed)
+    _ = plan.select  # a knob out of bounds is an error at the start
     for remark in remarks(knobs):
         logger.warning(remark)
-    return Plan(loss, knobs, options.selection == "mini_batch", options.seed)
+    return plan
 
 
 def select_in(data: Any, plan: Plan, group: dist.ProcessGroup | None) -> Choice:
     """Selects the tokens of a mini-batch, and puts this rank's part into its column.
 
-    The covariance is that of the policy that sampled: `old_log_probs`. The draw depends on the
+    A control that reshapes advantages puts these in place of verl's. The covariance is that of the policy that sampled: `old_log_probs`. The draw depends on the
     seed and on what is in the mini-batch, so nothing has to be saved for a resumed run.
     """
     mask = padded(data["response_mask"]).bool()
@@ -168,8 +184,10 @@ def select_in(data: Any, plan: Plan, group: dist.ProcessGroup | None) -> Choice:
     if dist.is_initialized():
         dist.all_reduce(total, group=group)
     tokens = Tokens(keys, padded(data["old_log_probs"]), padded(data["advantages"]), mask)
-    choice = choose(tokens, plan.select, draws(plan.seed, int(total)), group)
-    data[COLUMN] = like(data["response_mask"], choice.selected)
+    choice = choose(tokens, plan.select, draws(plan.seed, int(total)), group, plan.shape)
+    data[COLUMN] = like(data["response_mask"], choice.selected.long())
+    if plan.shape:
+        data["advantages"] = like(data["advantages"], choice.advantage)
     return choice
 
 
@@ -199,7 +217,6 @@ def padded(values: Tensor) -> Tensor:
 
 def like(column: Any, values: Tensor) -> Tensor:
     """The values in the layout of a column of the batch: jagged or padded."""
-    values = values.long()
     if not column.is_nested:
         return values
     lengths = column.offsets().diff().tolist()
