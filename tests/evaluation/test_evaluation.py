@@ -122,7 +122,7 @@ def test_other_settings_or_problems_are_refused(benchmark: Benchmark, tmp_path: 
     with pytest.raises(ConfigError, match="is of other problems"):
         run_benchmark(benchmark, SETTINGS, Scripted(), tmp_path, silent)
     (tmp_path / "x.jsonl").write_text("{}\n")
-    with pytest.raises(DataError, match="line 1: no sample"):
+    with pytest.raises(DataError, match="sample 1: no sample"):
         read_samples(tmp_path / "x.jsonl")
 
 

@@ -27,6 +27,9 @@ class Options:
     """Run folder; runs/NAME-seedN when left out."""
     resume: bool = False
     """Continue the run in that folder from its last checkpoint."""
+    from_step: int | None = None
+    """With --resume: continue from the checkpoint of this step instead, and remove those after it;
+    0 is the start."""
     engine: Literal["local", "trl", "verl"] = "local"
     """Train here, in one process, or with TRL under torchrun, or with verl on Ray."""
     processes: int = 1
@@ -58,6 +61,10 @@ def parse(arguments: Sequence[str]) -> Options:
 
 def run(options: Options) -> int:
     """Trains; returns the exit code."""
+    if options.from_step is not None and not (options.resume and options.engine == "local"):
+        raise ConfigError(
+            f"--from-step is {options.from_step}: it belongs to --resume of the local engine"
+        )
     if options.engine != "local":
         return run_elsewhere(options)
     if options.dry_run or options.processes != 1:
@@ -72,7 +79,13 @@ def run(options: Options) -> int:
 
     console = Console(highlight=False)
     with Display(console) as display:
-        done = train(options.config, options.folder, resume=options.resume, display=display)
+        done = train(
+            options.config,
+            options.folder,
+            resume=options.resume,
+            from_step=options.from_step,
+            display=display,
+        )
     if done < options.config.steps:
         console.print(f"stopped by SIGTERM after step {done}; continue the same with --resume")
         return STOPPED

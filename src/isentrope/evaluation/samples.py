@@ -12,6 +12,7 @@ import numpy as np
 from isentrope.errors import ConfigError, DataError
 from isentrope.evaluation.generation import Completion, Generator
 from isentrope.evaluation.suites import Benchmark
+from isentrope.runs.json_lines import cut_torn_line, read_objects
 from isentrope.tasks.problem import Problem
 from isentrope.tasks.registry import make_judge, read_problems
 from isentrope.verifiers.comparison import vote_key
@@ -75,6 +76,7 @@ def run_benchmark(
     """
     problems = read_problems(benchmark.task, benchmark.path)[: benchmark.limit]
     path = folder / f"{benchmark.name}.jsonl"
+    cut_torn_line(path)
     samples = read_samples(path) if path.exists() else []
     check_same_problems(samples, problems, path)
     known = {(sample.problem, sample.sample) for sample in samples}
@@ -152,20 +154,15 @@ def seed_of(seed: int, benchmark: str, problem: int, sample: int) -> int:
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """The samples in a file; a last line that a stopped run left unfinished is cut off."""
+    """The samples in a file, without one that a stopped run left unfinished at its end."""
     if not path.exists():
         raise DataError(f"there is no file {path}")
-    data = path.read_bytes()
-    complete = data.rfind(b"\n") + 1
-    if complete < len(data):
-        with path.open("r+b") as file:
-            file.truncate(complete)
     samples = []
-    for number, line in enumerate(data[:complete].splitlines(), 1):
+    for number, row in enumerate(read_objects(path), 1):
         try:
-            samples.append(Sample(**json.loads(line)))
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{path}, line {number}: no sample ({error})") from error
+            samples.append(Sample(**row))
+        except TypeError as error:
+            raise DataError(f"{path}, sample {number}: no sample ({error})") from error
     return samples
 
 

@@ -7,12 +7,17 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isentrope.config import TrainConfig, dump_toml
 from isentrope.errors import ConfigError, DataError, require
 from isentrope.integrations.trl import recipe as trl
 from isentrope.integrations.verl import recipe as verl
+
+if TYPE_CHECKING:
+    from isentrope.training.run_folder import RunFolder
 
 __all__ = ["launch"]
 
@@ -44,9 +49,9 @@ def launch(
     require(engine, engine)
     recipe.parent.mkdir(parents=True, exist_ok=True)
     recipe.write_text(dump_toml(config), encoding="utf-8")
-    begin_folder(config, out, engine=engine, resume=resume)
-    code = subprocess.run(command, env={**os.environ, **variables}).returncode
-    join_earlier(out)
+    with closing(begin_folder(config, out, engine=engine, resume=resume)):
+        code = subprocess.run(command, env={**os.environ, **variables}).returncode
+        join_earlier(out)
     if code:
         raise DataError(f"{engine} ended with code {code}; its own messages stand above")
     return 0
@@ -61,7 +66,7 @@ def check_objective(config: TrainConfig) -> None:
     check_combination(config)
 
 
-def begin_folder(config: TrainConfig, out: Path, *, engine: str, resume: bool) -> None:
+def begin_folder(config: TrainConfig, out: Path, *, engine: str, resume: bool) -> "RunFolder":
     """The run folder, ready for the engine's processes; a used one is refused as for a local run."""
     from isentrope.training.run_folder import RunFolder
 
@@ -74,6 +79,7 @@ def begin_folder(config: TrainConfig, out: Path, *, engine: str, resume: bool) -
         from isentrope.integrations.verl.data import write_data
 
         write_data(config, out)
+    return folder
 
 
 def set_aside(out: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from isentrope.errors import DataError
 from isentrope.runs import Record, Series, read_run, read_runs
+from isentrope.runs.json_lines import read_objects
 from isentrope.runs.pairing import choose_entropy
 from isentrope.runs.record import Role
 
@@ -145,28 +146,7 @@ def with_settings(path: Path, record: Record) -> Run:
 
 def load_samples(run: Run) -> list[Table]:
     """The completions in samples/*.jsonl, in order of file and line; none is fine."""
-    return [row for path in sorted(run.path.glob("samples/*.jsonl")) for row in read_lines(path)]
-
-
-def read_lines(path: Path) -> list[Table]:
-    """The objects of a JSON-lines file; a torn last line is left out."""
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    rows: list[Table] = []
-    for index, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if index == len(lines):  # no newline after it: the write was cut off
-                break
-            raise DataError(
-                f"{path}, line {index} is not JSON ({error.msg}): {line[:60]!r}"
-            ) from error
-        if not isinstance(row, dict):
-            raise DataError(f"{path}, line {index}: expected a JSON object, found {line[:60]!r}")
-        rows.append(row)
-    return rows
+    return [row for path in sorted(run.path.glob("samples/*.jsonl")) for row in read_objects(path)]
 
 
 def read_toml(path: Path) -> Table:

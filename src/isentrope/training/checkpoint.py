@@ -1,9 +1,13 @@
 """Checkpoints: written aside and renamed, so that one that exists is complete.
 
 A checkpoint is a Hugging Face folder (weights, config, tokenizer) that other software loads,
-with the optimizer's state beside; of a model with adapters it has the adapters. Random streams need no saving: see `streams`.
+with the optimizer's state beside; of a model with adapters it has the adapters. Random streams
+need no saving: see `streams`. The checksums of all files are in checksums.json: what is resumed
+from is what was written.
 """
 
+import hashlib
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,9 +18,10 @@ from safetensors import SafetensorError
 from isentrope.errors import DataError
 from isentrope.policy.model import LanguageModel
 
-__all__ = ["latest_checkpoint", "load_extra", "load_optimizer", "save_checkpoint"]
+__all__ = ["choose_checkpoint", "load_extra", "load_optimizer", "save_checkpoint"]
 
 OPTIMIZER = "optimizer.pt"
+CHECKSUMS = "checksums.json"
 
 
 def save_checkpoint(
@@ -47,6 +52,7 @@ def save_checkpoint(
             torch.save(state, draft / f"{name}.pt")
         if export:
             export(draft)
+        (draft / CHECKSUMS).write_text(json.dumps(checksums(draft), indent=1) + "\n")
         draft.replace(target)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(draft, ignore_errors=True)
@@ -60,15 +66,69 @@ def save_checkpoint(
     return target
 
 
-def latest_checkpoint(folder: Path) -> tuple[int, Path | None]:
-    """The newest checkpoint and its step; step 0 and None where there is none."""
-    found = complete_checkpoints(folder)
-    return (int(found[-1].name.removeprefix("step-")), found[-1]) if found else (0, None)
+def choose_checkpoint(folder: Path, step: int | None = None) -> tuple[int, Path | None]:
+    """The checkpoint to go on from, and its step: that of `step`, or the newest.
+
+    Step 0 and None where there is none, or `step` is 0. Those after it are removed. DataError
+    where a file of it is not what was written; the message names the newest one that is whole.
+    """
+    found = {step_of(checkpoint): checkpoint for checkpoint in complete_checkpoints(folder)}
+    if step is not None and step not in (0, *found):
+        raise DataError(
+            f"{folder} has no checkpoint of step {step}; there are {', '.join(map(str, (0, *found)))}"
+            " (0 is the start)"
+        )
+    chosen = max(found, default=0) if step is None else step
+    fault = damage(found[chosen]) if chosen else None
+    if fault:
+        whole = [at for at, other in found.items() if at < chosen and not damage(other)]
+        before = max(whole, default=0)
+        what = f"the one of step {before} is whole" if before else "there is no whole one before it"
+        raise DataError(
+            f"the checkpoint {found[chosen]} is damaged: {fault}. Of those before it {what}: go on "
+            f"from step {before} with --resume --from-step {before}"
+        )
+    for at, later in found.items():
+        if at > chosen:
+            shutil.rmtree(later)
+    return chosen, found.get(chosen)
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
     """Oldest first."""
-    return sorted(folder.glob("step-*"))
+    return sorted(folder.glob("step-*"), key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The steps that a checkpoint is the state after."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file in a checkpoint, by its path in there."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name != CHECKSUMS:
+            with path.open("rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def damage(checkpoint: Path) -> str | None:
+    """The first file that is not what was written, and how; None where all are."""
+    try:
+        written: dict[str, str] = json.loads((checkpoint / CHECKSUMS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return f"{CHECKSUMS} cannot be read ({error})"
+    found = checksums(checkpoint)
+    for name, digest in written.items():
+        if name not in found:
+            return f"{name} is missing"
+        if found[name] != digest:
+            size = (checkpoint / name).stat().st_size
+            return f"{name} ({size} bytes) does not have the checksum that it was written with"
+    return None
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, checkpoint: Path) -> None:

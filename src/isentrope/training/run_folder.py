@@ -7,12 +7,14 @@
     samples/            scored completions
     checkpoints/        what the run can be resumed from
     tracker_id, ...     what a tracker keeps there
+    lock                held by the process that writes
 
 Lines are appended whole: a run that is killed, or meets a full disk, leaves no torn line behind
-that a resumed run would not remove.
+that a resumed run would not remove. The lock is the kernel's (flock): it goes with its process,
+however that ends, so the file that stays behind locks nobody out.
 """
 
-import contextlib
+import fcntl
 import json
 import math
 import os
@@ -20,14 +22,17 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import IO, Any
 
 import torch
 
 from isentrope.config import TrainConfig, differences, dump_toml, load_config
-from isentrope.errors import ConfigError
+from isentrope.errors import ConfigError, DataError
+from isentrope.runs.json_lines import read_objects
 from isentrope.training.tracker import Tracking
 
 __all__ = ["RunFolder"]
@@ -43,12 +48,14 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tracking: Tracking | None = None
+        self._lock: IO[str] | None = None
 
     @classmethod
     def open(cls, path: Path, config: TrainConfig, *, resume: bool) -> "RunFolder":
         """The folder, checked and not yet written to.
 
-        A new run must not find a run there; a resumed one must, with the same configuration.
+        A new run must not find a run there; a resumed one must, with the same configuration or one
+        that only lengthens it, and no other process at work on it.
         """
         if not resume:
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -59,7 +66,11 @@ class RunFolder:
             return cls(path)
         if not (path / "config.toml").is_file():
             raise ConfigError(f"{path} holds no run to resume; start it without --resume")
-        changed = differences(load_config(path / "config.toml"), config)
+        before = load_config(path / "config.toml")
+        if config.steps > before.steps:
+            check_lengthening(before, config, path)
+            before = replace(before, steps=config.steps)
+        changed = differences(before, config)
         if changed:
             raise ConfigError(
                 f"{path} was started with another configuration:\n  "
@@ -67,12 +78,55 @@ class RunFolder:
                 + f"\nresume it with its own (isentrope train {path / 'config.toml'} --out {path} "
                 "--resume), or start a new run with --out"
             )
-        return cls(path)
+        folder = cls(path)
+        folder.lock()
+        return folder
+
+    def lock(self) -> None:
+        """Takes the folder for this process until `close`; DataError where another one has it."""
+        if self._lock is not None:
+            return
+        file = (self.path / "lock").open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            file.close()
+            raise DataError(
+                f"the run folder {self.path} is in use by {holder}; wait for it or end it, or choose "
+                "another with --out"
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}\n")
+        file.flush()
+        self._lock = file
+
+    def close(self) -> None:
+        """Lets go of the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def check_lines(self, step: int) -> None:
+        """Raises a DataError where metrics.jsonl lacks a step before this one.
+
+        The entropy controller and the number of the next problem are made again from these lines.
+        """
+        logged = {row.get("step") for row in self.logged_steps()}
+        missing = [number for number in range(step) if number not in logged]
+        if missing:
+            raise DataError(
+                f"{self.path / 'metrics.jsonl'} has no line of step {spans(missing)}, but the run is to "
+                f"go on from step {step}, and what it does next depends on them. Put the lines back, "
+                f"or resume from an earlier checkpoint with --from-step, at most {missing[0]}"
+            )
 
     def begin(self, config: TrainConfig, step: int, tracking: Tracking | None = None) -> None:
         """Makes the folder, and a tracker, ready for the lines of this step and later ones."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         (self.path / "samples").mkdir(exist_ok=True)
+        self.lock()
         write_whole(self.path / "config.toml", dump_toml(config))
         write_whole(self.path / "environment.json", json.dumps(environment(), indent=2) + "\n")
         for name in ("metrics.jsonl", "evaluations.jsonl"):
@@ -83,11 +137,9 @@ class RunFolder:
             tracking.start(self.path, step)
             self.tracking = tracking
 
-    def logged_steps(self) -> list[dict[str, float | None]]:
+    def logged_steps(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl."""
-        file = self.path / "metrics.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        return [json.loads(line) for line in lines]
+        return read_objects(self.path / "metrics.jsonl")
 
     @property
     def checkpoints(self) -> Path:
@@ -110,6 +162,38 @@ class RunFolder:
         """Writes samples/step-NNNNNN.jsonl, whole."""
         text = "".join(json_line(row) for row in rows)
         write_whole(self.path / "samples" / f"step-{step:06d}.jsonl", text)
+
+
+def check_lengthening(before: TrainConfig, config: TrainConfig, path: Path) -> None:
+    """Raises a ConfigError where more steps would have changed those that are done."""
+    reasons = []
+    if before.optimizer.schedule != "constant":
+        reasons.append(
+            f"optimizer.schedule is {before.optimizer.schedule!r}, which was to end at step "
+            f"{before.steps}"
+        )
+    if before.control.target_end is not None and before.control.target_steps is None:
+        reasons.append(
+            f"control.target_end was to be reached at step {before.steps}: control.target_steps was "
+            "left out"
+        )
+    if reasons:
+        raise ConfigError(
+            f"{path} cannot be lengthened from {before.steps} to {config.steps} steps: "
+            f"{'; '.join(reasons)}. A longer run would have done other steps from its beginning; "
+            "start one with --out"
+        )
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Sorted whole numbers in short: 3-5, 9."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
 
 
 def append_line(file: Path, row: Row) -> None:
@@ -138,12 +222,7 @@ def finite(value: object) -> object:
 
 def keep_lines(file: Path, wanted: Callable[[dict[str, int]], bool]) -> None:
     """Rewrites the file with the whole lines that are wanted."""
-    kept = []
-    for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
-        with contextlib.suppress(json.JSONDecodeError):
-            if wanted(json.loads(line)):
-                kept.append(line)
-    write_whole(file, "".join(kept))
+    write_whole(file, "".join(json_line(row) for row in read_objects(file) if wanted(row)))
 
 
 def write_whole(file: Path, text: str) -> None:

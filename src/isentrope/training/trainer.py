@@ -21,7 +21,7 @@ from isentrope.policy.samplers import check_sampler, make_sampler
 from isentrope.tasks.problem import Task
 from isentrope.tasks.registry import make_task
 from isentrope.training.checkpoint import (
-    latest_checkpoint,
+    choose_checkpoint,
     load_extra,
     load_optimizer,
     save_checkpoint,
@@ -67,10 +67,12 @@ REWARD_MODEL = "reward_model"
 """Name of its state in a checkpoint."""
 
 
-def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> int:
+def train(
+    config: TrainConfig, out: Path, *, resume: bool, display: Display, from_step: int | None = None
+) -> int:
     """Trains the model of the configuration; all results are files in the folder `out`.
 
-    Returns the number of steps done: fewer than wanted where a SIGTERM ended the run early.
+    A resumed run goes on from its newest checkpoint, or from that of `from_step`. Returns the number of steps done: fewer than wanted where a SIGTERM ended the run early.
     """
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -80,12 +82,25 @@ def train(config: TrainConfig, out: Path, *, resume: bool, display: Display) -> 
     start = Progress(config, make_controller(config))
     held_out(task, config.evaluation.problems)  # too few: say so now, not after hours
     tracking = Tracking(config, display.note)
-    folder = RunFolder.open(out, config, resume=resume)
-    first, learner = prepare(config, objective, folder)
-    folder.begin(config, first, tracking)
-    progress = start.after_all(folder.logged_steps())
-    display.start(config, out, first)
-    with closing(tracking), Interruption() as interruption:
+    with closing(RunFolder.open(out, config, resume=resume)) as folder, closing(tracking):
+        first, learner = prepare(config, objective, folder, from_step)
+        folder.begin(config, first, tracking)
+        progress = start.after_all(folder.logged_steps())
+        display.start(config, out, first)
+        return run_steps(learner, task, folder, first, progress, display)
+
+
+def run_steps(
+    learner: Learner,
+    task: Task,
+    folder: RunFolder,
+    first: int,
+    progress: Progress,
+    display: Display,
+) -> int:
+    """The steps from `first` on, with evaluations and checkpoints; returns how many are done."""
+    config = learner.config
+    with Interruption() as interruption:
         for step in range(first, config.steps):
             if step % config.evaluation.every == 0:
                 display.evaluation(evaluate_step(learner, task, folder, step))
@@ -188,9 +203,12 @@ def evaluate_step(
     return row
 
 
-def prepare(config: TrainConfig, objective: Objective, folder: RunFolder) -> tuple[int, Learner]:
+def prepare(
+    config: TrainConfig, objective: Objective, folder: RunFolder, from_step: int | None
+) -> tuple[int, Learner]:
     """The step to start at, and the model with its optimizer as they were there."""
-    step, checkpoint = latest_checkpoint(folder.checkpoints)
+    step, checkpoint = choose_checkpoint(folder.checkpoints, from_step)
+    folder.check_lines(step)
     model = load_policy(config, checkpoint)
     optimizer = make_optimizer(model, config.optimizer)
     if checkpoint:
