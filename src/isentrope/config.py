@@ -97,6 +97,21 @@ class TaskConfig:
     """Name of the task."""
     options: dict[str, Scalar] = field(default_factory=dict)
     """Options of the task itself; its documentation lists them."""
+    reward: tuple[str, ...] = ()
+    """Reward functions of one's own, file.py:name or package.module:name, called as TRL calls its
+    own; left out, the task's verifier judges."""
+    reward_weights: tuple[float, ...] = ()
+    """Their weights in the sum; left out, 1."""
+    reward_timeout_s: float = 60.0
+    """Seconds that one call of a reward function may take."""
+    reward_fault_limit: float = 0.5
+    """Share of completions, of those so far, that reward functions may fail to judge."""
+    right_score: float = 1.0
+    """Reward from which on a completion is right, in pass@k and PRIME: of reward functions."""
+
+    def __post_init__(self) -> None:
+        above(self, reward_timeout_s=0)
+        fractions(self, "reward_fault_limit")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,6 +158,10 @@ class ObjectiveConfig:
     advantage: str = "grpo"
     """grpo, dr_grpo, rloo, opo, reinforce_pp, reinforce_pp_baseline, pass_at_k, pkpo, w_reinforce
     or prime."""
+    advantage_steps: int | None = None
+    """Steps after which the advantage is advantage_then; left out, it stays."""
+    advantage_then: str | None = None
+    """The advantage from step advantage_steps on: grpo after pass_at_k explores first, then exploits."""
     pass_k: int | None = None
     """pass_at_k, pkpo: responses of which the best counts (4); fewer than rollout.samples."""
     success_weight: float | None = None
@@ -224,6 +243,7 @@ class ObjectiveConfig:
     def __post_init__(self) -> None:
         at_least(self, clip_low=0, clip_high=0, dual_clip=1, kl_coefficient=0)
         at_least(self, reference_kl_coefficient=0, shaping_weight=0, pass_k=2, success_weight=0)
+        at_least(self, advantage_steps=1)
         at_least(self, likely_success=0, unlikely_success=0, likely_mistake=0, unlikely_mistake=0)
         above(self, shaping_bound=0, importance_cap=0, strength_limit=0)
         fractions(self, "clip_fraction", "kl_fraction", "entropy_fraction")

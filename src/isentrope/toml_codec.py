@@ -138,6 +138,9 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             choices = ", ".join(map(str, get_args(hint)))
             raise ConfigError(f"{where} is {value!r}; choose one of {choices}")
         return value
+    if origin is tuple:
+        items = value if isinstance(value, list) else [value]
+        return tuple(convert(get_args(hint)[0], item, where) for item in items)
     if origin is dict:
         hint = dict
     if hint is float and type(value) is int:
@@ -155,7 +158,7 @@ def dump_toml(config: Any) -> str:
     for key, value in fields_of(config).items():
         if isinstance(value, dict) or dataclasses.is_dataclass(value):
             sections.append((key, value))
-        elif value is not None:
+        elif value is not None and value != ():
             scalars.append(f"{key} = {toml_value(value)}")
     text = "\n".join(scalars) + "\n"
     for key, section in sections:
@@ -175,10 +178,12 @@ def fields_of(config: Any) -> dict[str, Any]:
     return {item.name: getattr(config, item.name) for item in dataclasses.fields(config)}
 
 
-def toml_value(value: Scalar) -> str:
-    """A scalar in TOML."""
+def toml_value(value: Scalar | tuple[Scalar, ...]) -> str:
+    """A scalar, or several, in TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)

@@ -256,6 +256,18 @@ REFUSED = {
     "control.target_relative is set": TrainConfig(
         control=ControlConfig(name="band", target_relative=True)
     ),
+    "advantage_then is 'grpo' and objective.advantage_steps None": TrainConfig(
+        objective=ObjectiveConfig(advantage_then="grpo")
+    ),
+    "advantage_then is None and objective.advantage_steps 3": TrainConfig(
+        objective=ObjectiveConfig(advantage_steps=3)
+    ),
+    "it stands alone": TrainConfig(
+        objective=ObjectiveConfig(advantage_then="prime", advantage_steps=3)
+    ),
+    "pkpo compares the sets": TrainConfig(
+        objective=ObjectiveConfig(advantage_then="pkpo", advantage_steps=3, pass_k=8)
+    ),
     "drop_zero_signal is off": TrainConfig(
         rollout=RolloutConfig(max_rounds=2), objective=ObjectiveConfig(drop_zero_signal=False)
     ),
@@ -319,3 +331,20 @@ def test_a_best_of_all_samples_is_refused(tiny: TrainConfig) -> None:
         make_controller(replace(tiny, rollout=rollout, objective=objective))
     smaller = replace(objective, pass_k=3)
     make_controller(replace(tiny, rollout=rollout, objective=smaller))
+
+
+def test_the_advantage_changes_at_its_step(tiny: TrainConfig) -> None:
+    """pass@2 of one right and four wrong responses, then GRPO's: the mean is taken off."""
+    config = ObjectiveConfig(
+        advantage="pass_at_k", pass_k=2, advantage_then="dr_grpo", advantage_steps=3
+    )
+    objective = make_objective(config)
+    rewards, groups = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0]), torch.zeros(5, dtype=torch.long)
+    mask = torch.tensor([[1, 1], [1, 0], [1, 1], [1, 0], [1, 0]], dtype=torch.bool)
+    # 4 of 10 pairs hold the right one: deviation sqrt(0.24); a wrong one is in 1 of 4 such pairs
+    early = [0.6 / 0.24**0.5, *[(0.25 - 0.4) / 0.24**0.5] * 4]
+    late = [0.8, *[-0.2] * 4]
+    for step, expected in ((0, early), (2, early), (3, late), (9, late)):
+        found = objective.credit(rewards, groups, mask, step)
+        assert found[:, 0].tolist() == pytest.approx(expected)
+    assert objective.credit(rewards, groups, mask)[:, 0].tolist() == pytest.approx(early)

@@ -68,12 +68,7 @@ def check_combination(config: TrainConfig) -> None:
             f"{objective.entropy_coefficient}: both set the entropy bonus; leave one out"
         )
     check_budget(config)
-    if objective.advantage in BEST_OF_K and (objective.pass_k or PASS_K) >= config.rollout.samples:
-        raise ConfigError(
-            f"objective.pass_k is {objective.pass_k or PASS_K} and rollout.samples "
-            f"{config.rollout.samples}: {objective.advantage} compares the sets of pass_k "
-            "responses of a group; make pass_k smaller or samples larger"
-        )
+    check_advantages(config)
     if config.rollout.max_rounds > 1 and not objective.drop_zero_signal:
         raise ConfigError(
             f"rollout.max_rounds is {config.rollout.max_rounds}, but objective.drop_zero_signal is "
@@ -85,6 +80,29 @@ def budget_acts(objective: ObjectiveConfig) -> list[str]:
     """What of the objective meets a budget, in words."""
     acts = [f"shaping {objective.shaping!r}"] if objective.shaping in BUDGET_SHAPINGS else []
     return acts + (["loss 'budget'"] if objective.loss == "budget" else [])
+
+
+def check_advantages(config: TrainConfig) -> None:
+    """Raises a ConfigError for advantages that cannot follow each other, or sets that are too large."""
+    objective = config.objective
+    names = [objective.advantage, *([objective.advantage_then] if objective.advantage_then else [])]
+    if (objective.advantage_then is None) != (objective.advantage_steps is None):
+        raise ConfigError(
+            f"objective.advantage_then is {objective.advantage_then!r} and objective.advantage_steps "
+            f"{objective.advantage_steps}; give both, or neither"
+        )
+    if len(names) > 1 and "prime" in names:
+        raise ConfigError(
+            f"objective.advantage is {names[0]!r} and advantage_then {names[1]!r}: 'prime' has a reward "
+            "model that learns in every step; it stands alone"
+        )
+    best = [name for name in names if name in BEST_OF_K]
+    if best and (objective.pass_k or PASS_K) >= config.rollout.samples:
+        raise ConfigError(
+            f"objective.pass_k is {objective.pass_k or PASS_K} and rollout.samples "
+            f"{config.rollout.samples}: {best[0]} compares the sets of pass_k "
+            "responses of a group; make pass_k smaller or samples larger"
+        )
 
 
 def check_budget(config: TrainConfig) -> None:

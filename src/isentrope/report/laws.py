@@ -109,7 +109,7 @@ def intervention(config: Table) -> str | None:
     means = [
         f"{key} = {value!r}"
         for key, value in objective.items()
-        if value in STEERING.get(key, ())
+        if value in STEERING.get(key.removesuffix("_then"), ())
         or (key == "shaping" and value != "none")
         or (key in ("entropy_coefficient", "reference_kl_coefficient") and value)
     ]

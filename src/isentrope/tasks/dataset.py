@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from isentrope.errors import ConfigError, DataError
-from isentrope.tasks.presets import Preset
+from isentrope.tasks.presets import Preset, fill
 from isentrope.tasks.problem import Problem
 from isentrope.tasks.rows import Row, field
 from isentrope.verifiers.code import CodeVerifier
@@ -50,8 +50,10 @@ class RowTask:
         self._test = list(test)
         self._epoch = -1
         self._order = np.zeros(0, dtype=np.int64)
-        check_prompts([*self._train, *self._test], preset)
-        self.verifier = make_verifier(preset, workers)
+        self.verifier: MathVerifier | CodeVerifier | None = None
+        if preset.verifier != "own":
+            check_prompts([*self._train, *self._test], preset)
+            self.verifier = make_verifier(preset, workers)
 
     def train(self, index: int) -> Problem:
         """The training problem at `index`; each epoch has its own order, drawn from the seed."""
@@ -70,6 +72,7 @@ class RowTask:
 
     def verify(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
         """One verdict per completion, in order."""
+        assert self.verifier is not None, "a reward function judges in place of a verifier"
         return self.verifier.verify([problem.answer for problem in problems], completions)
 
 
@@ -81,23 +84,29 @@ def make_verifier(preset: Preset, workers: int | None = None) -> MathVerifier | 
 
 
 def problems_of(rows: Iterable[Row], preset: Preset, source: str) -> list[Problem]:
-    """The problems that the rows are; a row without text or answer is a DataError."""
+    """The problems that the rows are; a row without text, or without an answer where a verifier
+    needs one, is a DataError."""
     problems: list[Problem] = []
     for number, row in enumerate(rows, 1):
         if any(field(row, name) != value for name, value in preset.where if field(row, name)):
             continue
         prompt = prompt_of(row, preset)
         answer = answer_of(row, preset)
+        if answer is None and preset.verifier == "own":
+            answer = ""
         if prompt is None or answer is None:
-            wanted, names = (
-                ("text", preset.prompts) if prompt is None else ("answer", preset.answers)
+            wanted, names, option = (
+                ("text", preset.prompts, "prompt")
+                if prompt is None
+                else ("answer", preset.answers, "answer")
             )
             raise DataError(
                 f"{source}, row {number}: no {wanted} in the fields {', '.join(names)}; "
-                f"the row has {', '.join(row)}"
+                f"the row has {', '.join(row)}; name the right one with task.options.{option}"
             )
         origin = field(row, "data_source")
-        problems.append(Problem(prompt, answer, origin if isinstance(origin, str) else source))
+        name = origin if isinstance(origin, str) else source
+        problems.append(Problem(prompt, answer, name, dict(row)))
     return problems
 
 
@@ -106,7 +115,7 @@ def prompt_of(row: Row, preset: Preset) -> str | None:
     for name in preset.prompts:
         value = field(row, name)
         if isinstance(value, str) and value.strip():
-            return preset.template.format(problem=value.strip())
+            return fill(preset.template, value.strip())
         if isinstance(value, list) and value:
             contents = [message["content"] for message in value if isinstance(message, dict)]
             return "\n\n".join(content.strip() for content in contents if content.strip())

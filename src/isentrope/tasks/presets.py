@@ -6,12 +6,18 @@ so that one preset reads a set in the several shapes in which it is passed aroun
 
 from dataclasses import dataclass
 
-__all__ = ["BOXED_TEMPLATE", "CODE_TEMPLATE", "GENERIC", "PRESETS", "Preset"]
+__all__ = ["BOXED_TEMPLATE", "CODE_TEMPLATE", "GENERIC", "PRESETS", "Preset", "fill"]
 
 BOXED_TEMPLATE = (
     "{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{{}}."
 )
 CODE_TEMPLATE = "{problem}\n\nWrite a Python program, and put all of it in one ```python``` block."
+
+
+def fill(template: str, problem: str) -> str:
+    """The template with the problem in the place of {problem}; other braces may be doubled or not."""
+    parts = [part.replace("{{", "{").replace("}}", "}") for part in template.split("{problem}")]
+    return problem.join(parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +38,7 @@ class Preset:
     template: str = BOXED_TEMPLATE
     """The prompt, with {problem} in it."""
     verifier: str = "math"
-    """math or code."""
+    """math or code; own where a reward function of the recipe judges."""
     formats: tuple[str, ...] = ("boxed",)
     """Where the maths verifier looks for the answer."""
     where: tuple[tuple[str, str], ...] = ()

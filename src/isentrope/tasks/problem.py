@@ -1,7 +1,7 @@
 """A problem, and what a task is."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from isentrope.verifiers.verdict import Verdict
@@ -16,6 +16,8 @@ class Problem:
     prompt: str
     answer: str
     source: str
+    columns: Mapping[str, object] = field(default_factory=dict, compare=False)
+    """All that its row has, for reward functions of one's own."""
 
 
 def conversation(prompt: str, system: str | None = None) -> list[dict[str, str]]:

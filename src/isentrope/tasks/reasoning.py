@@ -9,6 +9,7 @@ from typing import Protocol
 
 from isentrope.config import Scalar
 from isentrope.errors import ConfigError, require
+from isentrope.tasks.presets import fill
 from isentrope.tasks.problem import Problem
 from isentrope.verifiers.extraction import extract_answer
 from isentrope.verifiers.pool import Status, WorkerPool
@@ -102,7 +103,7 @@ class ReasoningTask:
         """The problem that this seed and index make; its source says how to make it again."""
         entry = generator(self.generator, seed, self.options)[index]
         return Problem(
-            self.template.format(problem=str(entry["question"]).strip()),
+            fill(self.template, str(entry["question"]).strip()),
             str(entry["answer"]),
             f"reasoning_gym/{self.generator}/{seed}/{index}",
         )

@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
-from isentrope.config import Scalar, build
+from isentrope.config import Scalar, TrainConfig, build
 from isentrope.errors import ConfigError
+from isentrope.tasks.custom import Note, RewardTask, is_named, load
 from isentrope.tasks.dataset import RowTask, hold_out, make_verifier, problems_of
 from isentrope.tasks.presets import GENERIC, PRESETS, Preset
 from isentrope.tasks.problem import Problem, Task
-from isentrope.tasks.rows import read_rows
+from isentrope.tasks.rows import SUFFIXES, read_rows
 from isentrope.verifiers.code import CodeVerifier
 from isentrope.verifiers.math import MathVerifier
 
@@ -22,11 +23,13 @@ __all__ = [
     "make_task",
     "read_golds",
     "read_problems",
+    "task_of",
 ]
 
 # name: module and class of tasks that generate their problems
 GENERATED = {"countdown": ("isentrope.tasks.countdown", "Countdown")}
 REASONING = "reasoning_gym:"
+TASK_PARTS = ("name", "right_score", "train", "test", "verify")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +40,12 @@ class RowOptions:
     """File to train on; left out, the preset is read from the hub."""
     test_path: str | None = None
     """File of test problems; left out, the preset's test split, or a part held out of training."""
+    prompt: str | None = None
+    """Column of the problem's text; left out, the preset's."""
+    answer: str | None = None
+    """Column of the gold answer; left out, the preset's."""
     template: str | None = None
-    """Prompt with {problem} in it; left out, the preset's."""
+    """Prompt with {problem} in it; left out, the preset's, or the text alone beside task.reward."""
     held_out: int = 200
     """Problems held out where there is no test set: at most a tenth."""
     workers: int = 2
@@ -75,13 +82,42 @@ def check_template(template: str | None) -> None:
         raise ConfigError(f"the template {template!r} has no {{problem}} in it")
 
 
-def make_task(name: str, *, seed: int = 0, options: Mapping[str, Scalar] | None = None) -> Task:
-    """The task of a name: a preset, `countdown`, `reasoning_gym:NAME`, or the path of a file.
+def task_of(config: TrainConfig, note: Note | None = None) -> Task:
+    """The task of a recipe, judged by its reward functions where it has some."""
+    settings = config.task
+    own = bool(settings.reward)
+    task = make_task(settings.name, seed=config.seed, options=settings.options, own_reward=own)
+    if not own:
+        return task
+    return RewardTask(
+        task,
+        settings.reward,
+        weights=settings.reward_weights,
+        right_score=settings.right_score,
+        timeout_s=settings.reward_timeout_s,
+        fault_limit=settings.reward_fault_limit,
+        chat=config.model.prompt == "chat",
+        system=config.model.system,
+        note=note,
+    )
+
+
+def make_task(
+    name: str,
+    *,
+    seed: int = 0,
+    options: Mapping[str, Scalar] | None = None,
+    own_reward: bool = False,
+) -> Task:
+    """The task of a name: a preset, `countdown`, `reasoning_gym:NAME`, the path of a file, or a
+    class of one's own, `file.py:Class`, with the methods of `Task`.
 
     The options are those of `Countdown`, `RowOptions` or `ReasoningOptions`; a wrong one is a
-    ConfigError that names it.
+    ConfigError that names it. With `own_reward` rows need neither an answer nor a form of it.
     """
     given, where = dict(options or {}), "task.options"
+    if is_named(name) and not name.startswith(REASONING):
+        return own_task(name, seed, given)
     if name in GENERATED:
         module, attribute = GENERATED[name]
         kind = getattr(importlib.import_module(module), attribute)
@@ -99,10 +135,35 @@ def make_task(name: str, *, seed: int = 0, options: Mapping[str, Scalar] | None 
     preset_of(name, None)  # a name that is not there comes before its options
     rows = build(RowOptions, given, where)
     preset, path = preset_of(name, rows.path)
-    preset = replace(preset, template=rows.template or preset.template)
+    if own_reward:
+        preset = replace(preset, verifier="own", template="{problem}")
+    preset = replace(
+        preset,
+        template=rows.template or preset.template,
+        prompts=(rows.prompt,) if rows.prompt else preset.prompts,
+        answers=(rows.answer,) if rows.answer else preset.answers,
+    )
     title = name if name in PRESETS else Path(name).stem
     train, test = read_sets(preset, path, rows.test_path, title, rows.held_out, seed)
     return RowTask(title, train, test, preset, seed=seed, workers=rows.workers)
+
+
+def own_task(name: str, seed: int, options: Mapping[str, Scalar]) -> Task:
+    """An instance of a class of one's own; ConfigError for what it does not take, or lacks."""
+    kind = load(name)
+    try:
+        task = kind(seed=seed, **options)
+    except TypeError as error:
+        raise ConfigError(
+            f"task.name is {name!r}: {error}; the seed and task.options are its arguments"
+        ) from None
+    missing = [part for part in TASK_PARTS if not hasattr(task, part)]
+    if missing:
+        raise ConfigError(
+            f"task.name is {name!r}, which has no {', '.join(missing)}; a task has "
+            f"{', '.join(TASK_PARTS)}"
+        )
+    return task
 
 
 def read_problems(name: str, path: str | None = None, *, split: str | None = None) -> list[Problem]:
@@ -138,9 +199,7 @@ def preset_of(name: str, path: str | None) -> tuple[Preset, str | None]:
     """The preset of a name and the path to read; a file that is no preset is read generically."""
     if name in PRESETS:
         return PRESETS[name], path
-    if path is None and (
-        Path(name).suffix in (".jsonl", ".json", ".parquet") or Path(name).exists()
-    ):
+    if path is None and (Path(name).suffix in SUFFIXES or Path(name).exists()):
         return GENERIC, name
     known = [*PRESETS, *GENERATED, REASONING + "NAME"]
     raise ConfigError(f"there is no task {name!r}; the tasks are: {', '.join(known)}, or a file")

@@ -1,12 +1,15 @@
-"""Rows of data sets: JSON lines, JSON, Parquet, and data sets of the Hugging Face hub."""
+"""Rows of data sets: JSON lines, JSON, CSV, Parquet, and data sets of the Hugging Face hub."""
 
+import csv
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from isentrope.errors import DataError, require
 
-__all__ = ["Row", "field", "read_rows"]
+__all__ = ["SUFFIXES", "Row", "field", "read_rows"]
+
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 Row = Mapping[str, object]
 
@@ -19,13 +22,9 @@ def read_rows(source: str, split: str = "train") -> list[Row]:
         if not rows:
             raise DataError(f"{path} holds no row")
         return rows
-    if (
-        path.is_dir()
-        or path.suffix in (".jsonl", ".json", ".parquet")
-        or source.startswith((".", "/", "~"))
-    ):
+    if path.is_dir() or path.suffix in SUFFIXES or source.startswith((".", "/", "~")):
         raise DataError(
-            f"there is no file {path}; give a .jsonl, .json or .parquet file, or a hub id"
+            f"there is no file {path}; give a file ({', '.join(SUFFIXES)}), or a hub id"
         )
     return list(rows_of_hub(source, split))
 
@@ -35,6 +34,13 @@ def rows_of_file(path: Path) -> Iterator[Row]:
     if path.suffix == ".parquet":
         parquet = require("pyarrow.parquet", "data")
         yield from parquet.read_table(path).to_pylist()
+    elif path.suffix in (".csv", ".tsv"):
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            rows = csv.DictReader(lines, delimiter="," if path.suffix == ".csv" else "\t")
+            for number, row in enumerate(rows, 2):
+                if None in row or None in row.values():
+                    raise DataError(f"{path}, row {number}: not as many cells as the first row has")
+                yield row
     elif path.suffix == ".json":
         rows = parse(path.read_text(encoding="utf-8"), path, 1)
         if not isinstance(rows, list):

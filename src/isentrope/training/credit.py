@@ -35,14 +35,14 @@ def credit(learner: Learner, kept: Experience, step: int) -> tuple[Tensor, dict[
         kl = kl_estimate(start - rollout.logprob, "k1")
         metrics["kl/reference"] = masked_mean(kl, mask).item()
         penalty = coefficient * kl
-        if not takes(learner.objective.advantage, "penalty"):
+        if not takes(learner.objective.advantage_at(step), "penalty"):
             rewards = kl_penalised(rewards, penalty, mask)
     if start is not None and learner.reward_model is not None:
         outcome = kept.rewards.clamp(0, 1)
         process, outcomes = learner.reward_model.step(rollout, start, outcome, kept.groups, step)
         metrics |= outcomes
     advantage = learner.objective.credit(
-        rewards, kept.groups, mask, penalty=penalty, process=process
+        rewards, kept.groups, mask, step, penalty=penalty, process=process
     )
     return advantage, metrics
 

@@ -1,10 +1,11 @@
 """Reward and entropy of one set of weights, on held-out problems."""
 
 import math
+from collections.abc import Callable
 
 import torch
 
-from isentrope.config import TrainConfig
+from isentrope.config import EvaluationConfig, TrainConfig
 from isentrope.errors import ConfigError
 from isentrope.evaluation.estimators import bootstrap_interval, pass_at_k
 from isentrope.objective.entropy import entropy_metrics
@@ -15,7 +16,9 @@ from isentrope.policy.samplers import LocalSampler, Sampler
 from isentrope.tasks.problem import Problem, Task
 from isentrope.training.scoring import score
 
-__all__ = ["evaluate", "held_out"]
+__all__ = ["check_held_out", "evaluate", "held_out"]
+
+DEFAULT = EvaluationConfig().problems
 
 
 def evaluate(
@@ -44,7 +47,10 @@ def evaluate(
     groups = torch.arange(len(problems)).repeat_interleave(settings.samples)
     rewards = score(model, task, problems, rollout).view(len(problems), settings.samples)
     average = bootstrap_interval(rewards.nanmean(-1).tolist(), seed=config.seed)
-    judged, right = (~rewards.isnan()).sum(-1).tolist(), (rewards > 0.5).sum(-1).tolist()
+    judged, right = (
+        (~rewards.isnan()).sum(-1).tolist(),
+        (rewards >= task.right_score).sum(-1).tolist(),
+    )
     passed = [pass_at_k(n, count, n) for n, count in zip(judged, right, strict=True) if n]
     return {
         "step": step,
@@ -63,11 +69,20 @@ def evaluate(
 
 
 def held_out(task: Task, count: int) -> list[Problem]:
-    """The first test problems, or a ConfigError where there are not so many."""
+    """The first test problems, all where there are fewer than the default; ConfigError where there
+    are not as many as are wanted."""
     problems = list(task.test())
-    if len(problems) < count:
+    if len(problems) < count and (count != DEFAULT or not problems):
         raise ConfigError(
             f"evaluation.problems is {count}, but {task.name} has {len(problems)} test problems; "
             "lower it, or give the task more"
         )
     return problems[:count]
+
+
+def check_held_out(task: Task, config: TrainConfig, note: Callable[[str], None]) -> None:
+    """Says now, and not after hours, that there are fewer test problems than are wanted."""
+    count = config.evaluation.problems
+    there = len(held_out(task, count))
+    if there < count:
+        note(f"{task.name} has {there} test problems; all of them are evaluated, not {count}")

@@ -33,6 +33,8 @@ class Experience:
     groups: Tensor
     """(B,) number of the problem."""
     seconds: dict[str, float]
+    right_score: float = 1.0
+    """Reward from which on a response is right."""
 
     @property
     def group_count(self) -> int:
@@ -72,11 +74,13 @@ class Experience:
         lengths = rollout.mask.sum(-1)
         equal = zero_signal(self.rewards, self.groups)
         common = group_means(self.rewards, self.groups)  # NaN where none of a group was judged
+        unjudged = self.rewards.isnan().float().mean().item()
         return {
             **entropy_metrics(rollout.entropy, rollout.mask, self.groups),
             "reward/mean": self.rewards.nanmean().item(),
-            "groups/all_right": (equal & (common > 0)).float().mean().item(),
-            "groups/all_wrong": (equal & (common <= 0)).float().mean().item(),
+            **({"reward/unjudged": unjudged} if unjudged else {}),
+            "groups/all_right": (equal & (common >= self.right_score)).float().mean().item(),
+            "groups/all_wrong": (equal & (common < self.right_score)).float().mean().item(),
             "length/mean": lengths.float().mean().item(),
             "length/max": int(lengths.max()),
             "truncated": rollout.truncated.float().mean().item(),
@@ -148,7 +152,7 @@ def collect_round(
         "time/verify_s": time.perf_counter() - sampled,
     }
     groups = torch.tensor(names).repeat_interleave(settings.samples)
-    return Experience(rollout, rewards, groups, seconds)
+    return Experience(rollout, rewards, groups, seconds, task.right_score)
 
 
 def join(one: Experience, other: Experience) -> Experience:
@@ -158,6 +162,7 @@ def join(one: Experience, other: Experience) -> Experience:
         torch.cat([one.rewards, other.rewards]),
         torch.cat([one.groups, other.groups]),
         {name: one.seconds[name] + other.seconds[name] for name in one.seconds},
+        one.right_score,
     )
 
 

@@ -17,7 +17,7 @@ from isentrope.objective.masking import masked_mean
 from isentrope.policy.model import LanguageModel, load_model
 from isentrope.policy.sampler import Rollout
 from isentrope.policy.token_classes import CLASSES, token_classes
-from isentrope.tasks.registry import make_task
+from isentrope.tasks.registry import task_of
 from isentrope.training.experience import collect, keep
 from isentrope.training.objective import make_objective
 
@@ -30,7 +30,7 @@ DIFFICULTIES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)
 def probe(config: TrainConfig) -> dict[str, float]:
     """What the first step of such a run would log before its update, for a model as it is."""
     objective = make_objective(config.objective)
-    task = make_task(config.task.name, seed=config.seed, options=config.task.options)
+    task = task_of(config)
     model = load_model(config.model)
     experience = collect(model, task, config, 0)
     kept = keep(experience, config)

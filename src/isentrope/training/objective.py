@@ -59,13 +59,20 @@ class Objective:
     micro_batch: bool
     """The loss selects by itself in each micro-batch, for comparison with other software."""
     shaping: Callable[..., Tensor] | None = None
+    later: Callable[..., Tensor] | None = None
+    """The advantage from step `switch` on; None: there is no other."""
+    switch: int = 0
+
+    def advantage_at(self, step: int) -> Callable[..., Tensor]:
+        """The advantage of a step."""
+        return self.later if self.later and step >= self.switch else self.advantage
 
     def credit(
-        self, rewards: Tensor, groups: Tensor, mask: Tensor, **terms: Tensor | None
+        self, rewards: Tensor, groups: Tensor, mask: Tensor, step: int = 0, **terms: Tensor | None
     ) -> Tensor:
         """The advantages (B, T); of the `terms` (process, penalty) it takes what it knows."""
         given = {name: term for name, term in terms.items() if term is not None}
-        advantage = call(self.advantage, rewards, groups, mask, **given)
+        advantage = call(self.advantage_at(step), rewards, groups, mask, **given)
         return advantage.view(len(advantage), -1).expand(mask.shape)
 
     def shape(
@@ -115,6 +122,9 @@ class Objective:
 def make_objective(config: ObjectiveConfig) -> Objective:
     """The objective, or a ConfigError that names what does not fit together."""
     advantage = look_up(ADVANTAGES, "advantage", config.advantage)
+    later = None
+    if config.advantage_then is not None:
+        later = look_up(ADVANTAGES, "advantage_then", config.advantage_then)
     policy_loss = look_up(LOSSES, "loss", config.loss)
     loss, selection = policy_loss.loss, policy_loss.select
     micro_batch = config.selection == "micro_batch"
@@ -124,7 +134,7 @@ def make_objective(config: ObjectiveConfig) -> Objective:
             None,
         )
     shaping = None if config.shaping == "none" else SHAPINGS[config.shaping]
-    terms = given(config, ADVANTAGE_KNOBS, f"advantage {config.advantage!r}", advantage)
+    terms = given(config, ADVANTAGE_KNOBS, f"advantage {config.advantage!r}", advantage, later)
     knobs = given(config, LOSS_KNOBS, f"loss {config.loss!r}", loss, selection, shaping)
     bounds = given(config, SHAPING_KNOBS, f"shaping {config.shaping!r}", shaping)
     return Objective(
@@ -133,6 +143,8 @@ def make_objective(config: ObjectiveConfig) -> Objective:
         selection=fill_in(selection, knobs) if selection else None,
         micro_batch=micro_batch,
         shaping=fill_in(shaping, knobs | bounds) if shaping else None,
+        later=fill_in(later, terms) if later else None,
+        switch=config.advantage_steps or 0,
     )
 
 

@@ -19,7 +19,7 @@ from isentrope.policy.adapters import add_adapters, load_adapters, save_merged
 from isentrope.policy.model import LanguageModel, load_model
 from isentrope.policy.samplers import check_sampler, make_sampler
 from isentrope.tasks.problem import Task
-from isentrope.tasks.registry import make_task
+from isentrope.tasks.registry import task_of
 from isentrope.training.checkpoint import (
     choose_checkpoint,
     load_extra,
@@ -27,7 +27,7 @@ from isentrope.training.checkpoint import (
     save_checkpoint,
 )
 from isentrope.training.credit import credit
-from isentrope.training.evaluate import evaluate, held_out
+from isentrope.training.evaluate import check_held_out, evaluate
 from isentrope.training.experience import Experience, collect, keep, scored_tokens
 from isentrope.training.interruption import Interruption
 from isentrope.training.mechanism import class_metrics, mechanism_metrics
@@ -78,9 +78,9 @@ def train(
         torch.set_num_threads(config.threads)
     objective = make_objective(config.objective)
     check_sampler(config)
-    task = make_task(config.task.name, seed=config.seed, options=config.task.options)
+    task = task_of(config, display.note)
     start = Progress(config, make_controller(config))
-    held_out(task, config.evaluation.problems)  # too few: say so now, not after hours
+    check_held_out(task, config, display.note)
     tracking = Tracking(config, display.note)
     with closing(RunFolder.open(out, config, resume=resume)) as folder, closing(tracking):
         first, learner = prepare(config, objective, folder, from_step)

@@ -5,6 +5,7 @@ The first process writes metrics and evaluations, as the local engine's, into a 
 """
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -28,7 +29,7 @@ from isentrope.policy.model import (
     switch_off_dropout,
 )
 from isentrope.tasks.problem import Problem, Task, conversation
-from isentrope.tasks.registry import make_task
+from isentrope.tasks.registry import task_of
 from isentrope.training.evaluate import evaluate
 from isentrope.training.run_folder import RunFolder
 
@@ -129,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     config = load_config(options.recipe)
     if config.threads:
         torch.set_num_threads(config.threads)
-    task = make_task(config.task.name, seed=config.seed, options=config.task.options)
+    task = task_of(config, lambda text: print(f"note: {text}", file=sys.stderr))  # noqa: T201
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if torch.cuda.is_available() and config.model.device != "cpu":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -178,6 +179,7 @@ def dataset(config: TrainConfig, task: Task) -> Any:
                 "problem": p.prompt,
                 "answer": p.answer,
                 "source": p.source,
+                "columns": json.dumps(dict(p.columns), default=str),
             }
             for p in problems
         ]
@@ -192,10 +194,11 @@ def reward_function(task: Task) -> Any:
         problem: list[str],
         answer: list[str],
         source: list[str],
+        columns: list[str],
         **unused: Any,
     ) -> list[float | None]:
-        rows = zip(problem, answer, source, strict=True)
-        problems = [Problem(prompt=p, answer=a, source=s) for p, a, s in rows]
+        rows = zip(problem, answer, source, columns, strict=True)
+        problems = [Problem(p, a, s, json.loads(c)) for p, a, s, c in rows]
         texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
         return [found.score for found in task.verify(problems, texts)]
 

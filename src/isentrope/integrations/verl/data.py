@@ -6,7 +6,7 @@ from pathlib import Path
 from isentrope.config import TrainConfig
 from isentrope.errors import require
 from isentrope.tasks.problem import Problem, conversation
-from isentrope.tasks.registry import make_task
+from isentrope.tasks.registry import task_of
 
 __all__ = ["row", "write_data"]
 
@@ -14,7 +14,7 @@ __all__ = ["row", "write_data"]
 def write_data(config: TrainConfig, out: Path) -> None:
     """Writes the problems of the whole run, and those of its evaluations."""
     arrow, parquet = require("pyarrow", "verl"), require("pyarrow.parquet", "verl")
-    task = make_task(config.task.name, seed=config.seed, options=config.task.options)
+    task = task_of(config)
     count = config.steps * config.rollout.prompts
     parts = {
         "train": [task.train(index) for index in range(count)],
@@ -28,7 +28,17 @@ def write_data(config: TrainConfig, out: Path) -> None:
 
 def row(problem: Problem, config: TrainConfig, split: str, index: int) -> dict[str, object]:
     """A problem as verl's data set has it, and the task that judges it."""
-    task = {"task": config.task.name, "options": json.dumps(config.task.options)}
+    settings = {
+        name: getattr(config.task, name)
+        for name in ("reward", "reward_weights", "reward_timeout_s", "right_score")
+        if config.task.reward
+    }
+    task = {
+        "task": config.task.name,
+        "options": json.dumps(config.task.options),
+        "reward": json.dumps({**settings, "system": config.model.system} if settings else {}),
+        "columns": json.dumps(dict(problem.columns), default=str),
+    }
     return {
         "data_source": problem.source,
         "prompt": conversation(problem.prompt, config.model.system),

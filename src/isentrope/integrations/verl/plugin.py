@@ -198,20 +198,26 @@ def compute_score(
             "put the text of the problem in extra_info['prompt']"
         )
     if "task" in given:
-        task = task_of(given["task"], given["options"])
+        task = task_of(given["task"], given["options"], given.get("reward", "{}"))
     else:
         task = task_of(data_source, json.dumps(options, sort_keys=True))
-    problem = Problem(prompt=prompt, answer=ground_truth, source=data_source)
+    columns = json.loads(given.get("columns", "{}"))
+    problem = Problem(prompt, ground_truth, data_source, columns)
     verdict = task.verify([problem], [solution_str])[0]
     return {"score": verdict.score or 0.0, "judged": float(verdict.score is not None)}
 
 
 @cache
-def task_of(name: str, options: str) -> "Task":
-    """The task of that name with options in JSON; its data are read once in a process."""
-    from isentrope.tasks.registry import make_task
+def task_of(name: str, options: str, reward: str = "{}") -> "Task":
+    """The task of that name with options, and what there is of reward functions, in JSON; its data
+    are read once in a process."""
+    from isentrope.config import ModelConfig, TaskConfig, TrainConfig, build
+    from isentrope.tasks import registry
 
-    return make_task(name, seed=0, options=json.loads(options))
+    settings = json.loads(reward)
+    model = ModelConfig(prompt="chat", system=settings.pop("system", None))
+    table = {"name": name, "options": json.loads(options), **settings}
+    return registry.task_of(TrainConfig(task=build(TaskConfig, table, "extra_info"), model=model))
 
 
 def register() -> None:
