@@ -7,7 +7,7 @@ import pytest
 
 from isentrope.errors import DataError
 from isentrope.law.fit import Law, Verdict, fit_law
-from isentrope.law.noise import estimate_noise, t_quantile
+from isentrope.law.noise import correlation, estimate_noise, t_quantile
 
 
 def falling(points: int, start: float = 1.2, end: float = 0.1) -> np.ndarray:
@@ -195,3 +195,20 @@ def test_one_point_that_carries_the_fit_is_named() -> None:
 def test_prediction_is_the_formula() -> None:
     law = fit_law([1.0, 0.5, 0.1], [0.2563436, 0.4702557, 0.5789658])
     assert law.predict(np.array([0.3]))[0] == pytest.approx(0.8 - 0.2 * exp(0.3), abs=1e-5)
+
+
+def test_the_correlation_of_residuals_is_corrected_for_two_coefficients() -> None:
+    """Raw value 1 / 8 of eight points: (8 / 8 + 2) / (8 - 4), Kendall's expectation turned about."""
+    residuals = np.array([1.0, 1, 1, -1, -1, -1, 1, -1])
+    assert correlation(residuals) == pytest.approx(0.75)
+    assert correlation(-2 * residuals) == pytest.approx(0.75)
+    assert correlation(np.zeros(8)) == 0.0
+
+
+def test_independent_noise_has_the_unbiased_variance() -> None:
+    """A raw value of -2 / 9 is a correlation of 0: the variance is squares / (n - 2)."""
+    residuals = 2 * np.array([1.0, 1, 1, 1, -1, 1, -1, 1, -1])
+    noise = estimate_noise(np.arange(9.0), residuals)
+    assert noise.correlation == 0.0
+    assert noise.effective_points == 9.0
+    assert noise.deviation == pytest.approx((4 * 9 / 7) ** 0.5)

@@ -46,6 +46,13 @@ def test_a_row_that_averages_ten_steps_holds_the_policies_since_the_row_before()
     assert pairs.h.tolist() == [0.1, 0.3, 0.5]
 
 
+def test_a_row_a_whole_interval_later_is_of_other_policies() -> None:
+    entropy = series("H", [0, 10, 20, 40, 50], AFTER)  # the row of step 30 is missing
+    pairs = pair_series(entropy, series("R", [10, 30, 31, 50], AFTER))
+    assert pairs.steps.tolist() == [10, 31, 50]
+    assert pairs.h.tolist() == [0.1, 0.4, 0.5]
+
+
 def test_an_unknown_policy_is_paired_by_step_and_said() -> None:
     pairs = pair_series(series("H", [1, 2], BEFORE), series("R", [1, 2], UNTOLD))
     assert pairs.by == "step"

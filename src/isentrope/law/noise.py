@@ -67,6 +67,8 @@ def estimate_noise(x: Array, residuals: Array) -> Noise:
     rho = correlation(residuals)
     effective = min(n * (1 - rho) / (1 + rho), float(n))
     freedom = max(effective - 2, LEAST_FREEDOM)
+    # Of independent points this is squares / (n - 2), which is unbiased; correlated ones count as
+    # `effective` points, so that m / (m - 2) takes the place of n / (n - 2).
     variance = squares / n * (freedom + 2) / freedom
     center = float(x.mean())
     design = np.stack([np.ones(n), x - center])
