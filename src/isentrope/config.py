@@ -198,12 +198,24 @@ class ObjectiveConfig:
     """Loss budget, shaping success or decorrelation: mean covariance that may remain, where no
     controller sets it."""
     shaping: Literal[
-        "none", "entropy", "covariance_kernel", "quadrants", "success", "decorrelation"
+        "none",
+        "entropy",
+        "covariance_kernel",
+        "quadrants",
+        "success",
+        "decorrelation",
+        "entropic",
+        "repo_r",
     ] = "none"
     """Advantages reshaped token by token: by a bonus for entropy; down-weighted by a Gaussian
     kernel at tokens of extreme covariance; by a weight for each of the four parts of the
-    covariance; or until the budget is met: those of likely successes lowered and of unlikely ones
-    raised, or all made to correlate less with the log-prob."""
+    covariance; until the budget is met, where those of likely successes are lowered and of unlikely
+    ones raised (success), or all decorrelated from log pi (decorrelation); or with a strength, at
+    likely tokens (entropic) or by their log pi (repo_r)."""
+    strength: float | None = None
+    """Shaping entropic or repo_r: its strength, where no controller sets it."""
+    likely_probability: float | None = None
+    """Shaping entropic: probability above which a token is reshaped (0.9)."""
     shaping_weight: float | None = None
     """Entropy shaping: bonus a nat of entropy (0.4)."""
     shaping_bound: float | None = None
@@ -243,6 +255,7 @@ class ObjectiveConfig:
     def __post_init__(self) -> None:
         at_least(self, clip_low=0, clip_high=0, dual_clip=1, kl_coefficient=0)
         at_least(self, reference_kl_coefficient=0, shaping_weight=0, pass_k=2, success_weight=0)
+        fractions(self, "likely_probability")
         at_least(self, advantage_steps=1)
         at_least(self, likely_success=0, unlikely_success=0, likely_mistake=0, unlikely_mistake=0)
         above(self, shaping_bound=0, importance_cap=0, strength_limit=0)
@@ -256,8 +269,9 @@ class ControlConfig:
 
     name: str = "none"
     """none, or adaptive: a bonus that grows below the target (Skywork-OR1); band: a bonus or penalty
-    that moves outside target +- width; budget: the isentropic budget
-    of loss `budget` (tokens are cut) or of shaping `success` or `decorrelation`."""
+    that moves outside target +- width; budget: the isentropic budget of loss `budget` (tokens are cut)
+    or of shaping `success` or `decorrelation`; pi, doubling: the strength of shaping `entropic` or
+    `repo_r` (EntroPIC, REPO)."""
     measure: Literal["token_mean", "sequence_mean"] = "token_mean"
     """The entropy looked at: mean over tokens, or over responses of the mean over their tokens."""
     target: float | None = None
@@ -281,15 +295,23 @@ class ControlConfig:
     width: float = 0.05
     """band: half its width, in nats."""
     gain: float = 1.0
-    """budget: mean covariance that may remain, for each nat above the target."""
+    """budget: mean covariance that may remain, for each nat above the target; pi: strength."""
     integral_gain: float = 0.0
-    """budget: what each step adds to it, for each nat above the target in that step."""
+    """budget, pi: what each step adds to it, for each nat above the target in that step."""
     integral_limit: float = 0.1
     """budget: largest size of the part that the steps have added."""
+    strength_start: float = 1e-3
+    """doubling: strength in the first step."""
+    strength_low: float = 1e-4
+    """doubling: smallest size of the strength, at which it turns its sign."""
+    strength_high: float = 0.05
+    """doubling: largest size of the strength."""
 
     def __post_init__(self) -> None:
         at_least(self, target=0, target_end=0, target_hold=0, target_steps=1)
         at_least(self, delta=0, width=0, gain=0, integral_gain=0, integral_limit=0)
+        above(self, strength_low=0)
+        ordered(self, "strength_low", "strength_high")
         ordered(self, "coefficient_low", "coefficient_high")
 
     def steps_to_end(self, steps: int) -> int:

@@ -6,9 +6,12 @@ from isentrope.control.controllers import (
     AdaptiveBonus,
     ConstantBonus,
     Controller,
+    DoublingStrength,
     EntropyBudget,
+    PIStrength,
     Target,
     TargetBand,
+    Tracking,
     state_of,
     with_state,
 )
@@ -64,6 +67,25 @@ def test_the_integral_adds_up_within_its_limit() -> None:
     assert budgets == pytest.approx([0.1, 0.15, 0.15, 0.05])
 
 
+def test_the_pi_strength_by_hand() -> None:
+    """The sum is that of the errors before; the strength is at most 1 in size."""
+    controller = PIStrength(target=Target(value=0.5), gain=2.0, integral_gain=0.5)
+    strengths = [now.control.strength for now in run(controller, [0.6, 0.7, 0.4, 1.5, -3.0])]
+    #  2 x 0.1;  2 x 0.2 + 0.05;  2 x -0.1 + 0.15;  2 + 0.1;  -7 + 0.6
+    assert strengths == pytest.approx([0.2, 0.45, -0.05, 1.0, -1.0])
+
+
+def test_the_doubling_strength_by_hand() -> None:
+    controller = DoublingStrength(
+        target=Target(value=0.5), strength_start=0.01, strength_low=0.004, strength_high=0.03
+    )
+    entropies = [0.4, 0.4, 0.4, 0.6, 0.6, 0.6, 0.6, 0.5, 0.4, 0.4]
+    # start; doubled; at its highest; halved twice; turned; doubled; at the target; halved; turned
+    expected = [0.01, 0.02, 0.03, 0.015, 0.0075, -0.004, -0.008, -0.008, -0.004, 0.004]
+    strengths = [now.control.strength for now in run(controller, entropies)]
+    assert strengths == pytest.approx(expected)
+
+
 def test_a_target_that_is_left_out_is_the_first_entropy() -> None:
     steps = run(EntropyBudget(target=Target()), [0.7, 0.9])
     assert [now.control.target for now in steps] == [0.7, 0.7]
@@ -102,11 +124,13 @@ def test_a_target_may_be_a_share_of_the_first_entropy() -> None:
         AdaptiveBonus(target=Target(), delta=0.1),
         TargetBand(target=Target(end=0.1, steps=5), delta=0.1, width=0.01),
         EntropyBudget(target=Target(), integral_gain=0.5),
+        PIStrength(target=Target(), integral_gain=0.5),
+        DoublingStrength(target=Target(value=0.42)),
     ],
-    ids=["adaptive", "band", "budget"],
+    ids=["adaptive", "band", "budget", "pi", "doubling"],
 )
 def test_the_state_is_all_that_there_is_to_know(
-    controller: AdaptiveBonus | TargetBand | EntropyBudget,
+    controller: Tracking,
 ) -> None:
     entropies = [0.5, 0.4, 0.6, 0.2, 0.45]
     half = controller

@@ -19,6 +19,7 @@ from isentrope.config import (
     ObjectiveConfig,
     OptimizerConfig,
     RolloutConfig,
+    TaskConfig,
     TrainConfig,
     dump_toml,
     load_config,
@@ -29,6 +30,7 @@ from isentrope.integrations import launch
 from isentrope.integrations.trl import recipe as trl
 from isentrope.integrations.verl import recipe as verl
 from isentrope.integrations.verl.options import read_options
+from isentrope.tasks.countdown import Countdown
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 PAPER = sorted(RECIPES.glob("paper-*.toml"))
@@ -342,6 +344,60 @@ TEMPLATE = (
 
 
 @pytest.mark.extra
+@pytest.mark.filterwarnings("ignore")
+def test_one_reward_file_in_trl_itself_and_in_the_trl_engine(tmp_path: Path) -> None:
+    """A function of TRL's form, with a column of its own: here through the engine, there plainly."""
+    trl_library = pytest.importorskip("trl")
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from isentrope.policy.builtin import builtin_path
+    from isentrope.runs import read_run
+    from isentrope.tasks.custom import load
+
+    (tmp_path / "mine.py").write_text(
+        "def score(prompts, completions, goal, **kwargs):\n"
+        "    assert all(str(g) in p for g, p in zip(goal, prompts))\n"
+        "    return [len(text) % 3 / 2 for text in completions]\n"
+    )
+    problems = [Countdown().train(index).prompt for index in range(40)]
+    rows = [{"prompt": p, "goal": int(p.split("=")[1].rstrip(":"))} for p in problems]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reward, model = f"{tmp_path / 'mine.py'}:score", str(builtin_path("countdown"))
+    config = TrainConfig(
+        steps=1,
+        threads=1,
+        probe_tokens=0,
+        task=TaskConfig(name=str(tmp_path / "mine.jsonl"), reward=(reward,)),
+        rollout=RolloutConfig(prompts=4, samples=4, max_new_tokens=16),
+        optimizer=OptimizerConfig(mini_batches=1, micro_batch_size=16),
+        evaluation=EvaluationConfig(problems=4, samples=2),
+    )
+    (tmp_path / "recipe.toml").write_text(dump_toml(config))
+    out = tmp_path / "run"
+    assert main(["train", str(tmp_path / "recipe.toml"), "--engine", "trl", "--out", str(out)]) == 0
+    assert 0 < read_run(out).series["reward/mean"].values[0] < 1
+    trainer = trl_library.GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(model),
+        processing_class=AutoTokenizer.from_pretrained(model),
+        reward_funcs=load(reward),
+        train_dataset=Dataset.from_list(rows),
+        args=trl_library.GRPOConfig(
+            output_dir=str(tmp_path / "plain"),
+            use_cpu=True,
+            bf16=False,
+            report_to="none",
+            per_device_train_batch_size=16,
+            num_generations=4,
+            max_completion_length=16,
+            max_steps=1,
+        ),
+    )
+    trainer.train()
+    assert any("reward" in row for row in trainer.state.log_history)
+
+
+@pytest.mark.extra
 def test_trl_trains_a_chat_model_in_mixed_precision(tmp_path: Path) -> None:
     """The prompts are the local engine's, token for token, and so are the verdicts."""
     pytest.importorskip("trl")
@@ -378,7 +434,7 @@ def test_trl_trains_a_chat_model_in_mixed_precision(tmp_path: Path) -> None:
     assert model.decode(model.encode("7")) == "8:5:8:7:9:"
     texts = [problem.answer, "1+1"]
     score = reward_function(task)
-    columns = {name: [row[name]] * 2 for name in ("problem", "answer", "source")}
+    columns = {name: [row[name]] * 2 for name in ("problem", "answer", "source", "columns")}
     chats = [[{"role": "assistant", "content": text}] for text in texts]
     verdicts = [found.score for found in task.verify([problem, problem], texts)]
     assert score(completions=chats, **columns) == score(completions=texts, **columns) == verdicts

@@ -10,8 +10,10 @@ from isentrope.objective.shaping import (
     budget_by_decorrelation,
     budget_by_success,
     covariance_kernel,
+    entropic,
     entropy_shaping,
     quadrants,
+    repo_r,
 )
 
 MASK = torch.tensor([[True, True, True, False]])
@@ -151,3 +153,30 @@ def test_quadrants_by_hand() -> None:
         unlikely_mistake=5.0,
     )
     assert shaped.tolist() == [[1, -3, 0], [6, -5, 0]]
+
+
+def test_entropic_by_hand() -> None:
+    """Likely are probabilities above 0.8: the first success and the first mistake."""
+    logprob = torch.tensor([[0.9, 0.7, 0.5], [0.85, 0.79, 0.5]]).log()
+    advantage = torch.tensor([[2.0, 1.0, 7.0], [-4.0, -3.0, 7.0]])
+    mask = torch.tensor([[True, True, False]] * 2)
+    for strength, likely in ((0.25, [2.5, -3.0]), (-0.25, [1.5, -5.0])):
+        shaped = entropic(
+            advantage, mask, logprob=logprob, strength=strength, likely_probability=0.8
+        )
+        assert shaped.flatten().tolist() == pytest.approx([likely[0], 1, 0, likely[1], -3, 0])
+
+
+def test_repo_r_by_hand() -> None:
+    logprob = torch.tensor([[-1.0, -4.0, 0.0], [-1.0, -4.0, -math.inf]])
+    advantage = torch.tensor([[2.0, 2.0, 7.0], [-3.0, -3.0, 1.0]])
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    # success A (1 + z |log pi|), mistake A (1 - z |log pi|); none turns its sign
+    for strength, expected in (
+        (0.25, [2.5, 4.0, 0, -2.25, 0.0, 1]),
+        (0.5, [3.0, 6.0, 0, -1.5, 0.0, 1]),
+        (-0.5, [1.0, 0.0, 0, -4.5, -9.0, 1]),
+    ):
+        shaped = repo_r(advantage, mask, logprob=logprob, strength=strength)
+        assert shaped.flatten().tolist() == pytest.approx(expected)
+    assert not repo_r(0 * advantage, mask, logprob=logprob, strength=0.5).any()

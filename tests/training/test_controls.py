@@ -36,6 +36,8 @@ ARMS = {
     "entropy shaping": ObjectiveConfig(shaping="entropy"),
     "covariance kernel": ObjectiveConfig(shaping="covariance_kernel"),
     "success": ObjectiveConfig(shaping="success", budget=0.0),
+    "entropic": ObjectiveConfig(shaping="entropic", strength=-0.5),
+    "repo_r": ObjectiveConfig(shaping="repo_r", strength=0.05),
     "decorrelation": ObjectiveConfig(shaping="decorrelation", budget=0.0),
 }
 
@@ -245,6 +247,14 @@ REFUSED = {
     ),
     "shaping 'decorrelation' needs its budget": TrainConfig(
         objective=ObjectiveConfig(shaping="decorrelation")
+    ),
+    "shaping 'none' takes no strength": TrainConfig(control=ControlConfig(name="pi")),
+    "'repo_r' needs its strength from one place": TrainConfig(
+        objective=ObjectiveConfig(shaping="repo_r")
+    ),
+    "doubling'; both are there": TrainConfig(
+        objective=ObjectiveConfig(shaping="repo_r", strength=0.1),
+        control=ControlConfig(name="doubling"),
     ),
     "control.target is 0.3": TrainConfig(control=ControlConfig(target=0.3)),
     "control.gain is 3.0": TrainConfig(control=ControlConfig(name="band", gain=3.0)),

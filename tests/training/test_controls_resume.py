@@ -46,6 +46,19 @@ OBJECTIVES = {
         "objective": ObjectiveConfig(shaping="success"),
         "control": ControlConfig(name="budget", gain=2.0, integral_gain=0.5, target_end=0.1),
     },
+    "pi": {
+        "objective": ObjectiveConfig(shaping="entropic"),
+        "control": ControlConfig(name="pi", gain=2.0, integral_gain=0.5, target=0.1),
+    },
+    "doubling": {
+        "objective": ObjectiveConfig(shaping="repo_r"),
+        "control": ControlConfig(name="doubling", target=0.1),
+    },
+    "explore, then exploit": {
+        "objective": ObjectiveConfig(
+            advantage="pass_at_k", pass_k=2, advantage_then="grpo", advantage_steps=2
+        )
+    },
     "prime": {
         "objective": ObjectiveConfig(advantage="prime"),
         "prime": PrimeConfig(learning_rate=1e-3, mini_batches=2),

@@ -25,6 +25,12 @@ BUDGET_SHAPINGS = ("success", "decorrelation")
 """Shapings that meet a budget, as loss `budget` does by cutting."""
 
 
+STRENGTH_SHAPINGS = ("entropic", "repo_r")
+"""Shapings of a strength, which a controller may set."""
+
+STRENGTH_CONTROLS = ("pi", "doubling")
+"""Those controllers."""
+
 BEST_OF_K = ("pass_at_k", "pkpo")
 """Advantages by which the best of `pass_k` responses counts."""
 
@@ -68,6 +74,7 @@ def check_combination(config: TrainConfig) -> None:
             f"{objective.entropy_coefficient}: both set the entropy bonus; leave one out"
         )
     check_budget(config)
+    check_strength(config)
     check_advantages(config)
     if config.rollout.max_rounds > 1 and not objective.drop_zero_signal:
         raise ConfigError(
@@ -121,6 +128,24 @@ def check_budget(config: TrainConfig) -> None:
         raise ConfigError(
             f"{acts[0]} needs its budget from one place: give objective.budget, or "
             f"control.name = 'budget'; {'both are' if all(given) else 'neither is'} there"
+        )
+
+
+def check_strength(config: TrainConfig) -> None:
+    """Raises a ConfigError for a strength that is not given once, or that no shaping takes."""
+    objective, control = config.objective, config.control
+    given = [objective.strength is not None, control.name in STRENGTH_CONTROLS]
+    takes = objective.shaping in STRENGTH_SHAPINGS
+    if control.name in STRENGTH_CONTROLS and not takes:
+        raise ConfigError(
+            f"control.name is {control.name!r}, but shaping {objective.shaping!r} takes no strength; "
+            f"set objective.shaping to one of {', '.join(STRENGTH_SHAPINGS)}"
+        )
+    if takes and sum(given) != 1:
+        raise ConfigError(
+            f"shaping {objective.shaping!r} needs its strength from one place: give "
+            f"objective.strength, or control.name = {' or '.join(map(repr, STRENGTH_CONTROLS))}; "
+            f"{'both are' if all(given) else 'neither is'} there"
         )
 
 

@@ -23,7 +23,9 @@ __all__ = [
     "ConstantBonus",
     "Control",
     "Controller",
+    "DoublingStrength",
     "EntropyBudget",
+    "PIStrength",
     "Target",
     "TargetBand",
     "Tracking",
@@ -41,6 +43,8 @@ class Control:
     """Weight of the entropy bonus."""
     budget: float | None = None
     """Mean covariance that may remain (`select_budget`); None: no budget."""
+    strength: float | None = None
+    """Of a shaping (`entropic`, `repo_r`); None: as configured."""
     target: float | None = None
     """The entropy aimed at, for the log."""
 
@@ -211,6 +215,68 @@ class EntropyBudget(Tracking):
         return replace(new, integral=max(-limit, min(limit, integral)))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PIStrength(Tracking):
+    """gain x (H - target) + integral_gain x (sum of H - target of earlier steps), within +-1.
+
+    EntroPIC, arXiv 2511.15248, as in its code: the sum is that before this step, and has no limit.
+    """
+
+    gain: float = 1.0
+    integral_gain: float = 0.0
+    integral: float = 0.0
+    """State: the integral's part."""
+
+    @property
+    def control(self) -> Control:
+        """The strength."""
+        strength = self.gain * self.error + self.integral
+        return Control(strength=max(-1.0, min(1.0, strength)), target=self.aim)
+
+    def update(self, entropy: float) -> "PIStrength":
+        """One step on."""
+        earlier = 0.0 if self.step < 0 else self.integral_gain * self.error
+        return replace(self.measured(entropy), integral=self.integral + earlier)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DoublingStrength(Tracking):
+    """A strength that doubles below the target and halves above it. REPO-R, arXiv 2603.11682.
+
+    It turns its sign where it would fall below strength_low: then it doubles downwards.
+    """
+
+    strength_start: float = 1e-3
+    strength_low: float = 1e-4
+    strength_high: float = 0.05
+    strength: float = nan
+    """State; NaN before the first step."""
+
+    @property
+    def control(self) -> Control:
+        """The strength."""
+        return Control(strength=self.strength, target=self.aim)
+
+    def update(self, entropy: float) -> "DoublingStrength":
+        """One step on."""
+        new = self.measured(entropy)
+        if self.step < 0:
+            return replace(new, strength=self.strength_start)
+        return replace(new, strength=new.moved_strength())
+
+    def moved_strength(self) -> float:
+        """The strength one doubling or halving nearer to what the entropy needs."""
+        if self.error == 0:
+            return self.strength
+        wanted = 1.0 if self.error < 0 else -1.0
+        size = abs(self.strength)
+        if self.strength * wanted > 0:
+            return wanted * min(2 * size, self.strength_high)
+        if size / 2 < self.strength_low:
+            return wanted * self.strength_low
+        return -wanted * size / 2
+
+
 class Controller(Protocol):
     """What the trainer needs of a controller."""
 
@@ -228,10 +294,12 @@ CONTROLLERS: dict[str, type[Tracking]] = {
     "adaptive": AdaptiveBonus,
     "band": TargetBand,
     "budget": EntropyBudget,
+    "pi": PIStrength,
+    "doubling": DoublingStrength,
 }
 """Controllers with a target, by name. Their settings are fields of the same names in [control]."""
 
-STATE = ("step", "first", "entropy", "coefficient", "integral")
+STATE = ("step", "first", "entropy", "coefficient", "integral", "strength")
 """Fields that change from step to step; the others are settings."""
 
 

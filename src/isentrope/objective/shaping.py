@@ -5,6 +5,7 @@ it needs of the sampling policy, and returns advantages (B, T).
 """
 
 from collections.abc import Callable
+from math import log
 
 import torch
 from torch import Tensor
@@ -17,8 +18,10 @@ __all__ = [
     "budget_by_decorrelation",
     "budget_by_success",
     "covariance_kernel",
+    "entropic",
     "entropy_shaping",
     "quadrants",
+    "repo_r",
 ]
 
 
@@ -80,6 +83,40 @@ def quadrants(
     mistake = torch.where(likely, likely_mistake, unlikely_mistake)
     weight = torch.where(advantage > 0, success, mistake).to(advantage.dtype)
     return torch.where(mask, weight * advantage, 0.0)
+
+
+@torch.no_grad()
+def entropic(
+    advantage: PerToken,
+    mask: TokenMask,
+    *,
+    logprob: PerToken,
+    strength: float,
+    likely_probability: float = 0.9,
+) -> PerToken:
+    """A + strength x |A| where pi > likely_probability. EntroPIC, arXiv 2511.15248.
+
+    A strength above 0 reinforces likely successes more and unlearns likely mistakes less, which
+    takes entropy; below 0 it gives. The paper's code adds the same to the loss, with a ratio that
+    the PPO clip does not reach; the threshold is ours.
+    """
+    likely = logprob > log(likely_probability)
+    shaped = torch.where(likely, advantage + strength * advantage.abs(), advantage)
+    return torch.where(mask, shaped, 0.0)
+
+
+@torch.no_grad()
+def repo_r(advantage: PerToken, mask: TokenMask, *, logprob: PerToken, strength: float) -> PerToken:
+    """A - strength x |A| log pi, with the sign of A kept. REPO-R, arXiv 2603.11682.
+
+    Unlikely successes are reinforced more and unlikely mistakes unlearnt less, in proportion to
+    -log pi; a strength below 0 does the opposite. The paper takes log pi of the newest policy,
+    this function that which it is given.
+    """
+    finite = torch.where(mask & logprob.isfinite(), logprob, 0.0)
+    shaped = advantage - strength * advantage.abs() * finite
+    kept = torch.where(advantage > 0, shaped.clamp(min=0), shaped.clamp(max=0))
+    return torch.where(mask & (advantage != 0), kept, 0.0)
 
 
 @torch.no_grad()
@@ -174,6 +211,8 @@ SHAPINGS: dict[str, Callable[..., PerToken]] = {
     "entropy": entropy_shaping,
     "covariance_kernel": covariance_kernel,
     "quadrants": quadrants,
+    "entropic": entropic,
+    "repo_r": repo_r,
     "success": budget_by_success,
     "decorrelation": budget_by_decorrelation,
 }

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isentrope.config import ObjectiveConfig
+from isentrope.control.controllers import Control
 from isentrope.errors import ConfigError
 from isentrope.objective.advantages import ADVANTAGES
 from isentrope.objective.losses import LOSSES, TokenLoss
@@ -37,7 +38,9 @@ LOSS_KNOBS = (
 SHAPING_KNOBS = (
     "shaping_weight",
     "shaping_bound",
+    "strength",
     "strength_limit",
+    "likely_probability",
     "likely_success",
     "unlikely_success",
     "likely_mistake",
@@ -81,12 +84,14 @@ class Objective:
         mask: Tensor,
         entropy: Tensor,
         logprob: Tensor,
-        budget: float | None = None,
+        control: Control | None = None,
     ) -> Tensor:
         """The advantages (B, T) of a whole mini-batch as the loss gets them."""
         if self.shaping is None:
             return advantage
-        optional = {} if budget is None else {"budget": budget}
+        control = control or Control()
+        terms = {"budget": control.budget, "strength": control.strength}
+        optional = {name: value for name, value in terms.items() if value is not None}
         return call(self.shaping, advantage, mask, entropy=entropy, logprob=logprob, **optional)
 
     def select(

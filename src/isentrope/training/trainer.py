@@ -184,12 +184,10 @@ def control_metrics(learner: Learner) -> dict[str, float]:
     control = learner.control
     if control is None or control.target is None:
         return {}
-    acts = (
-        {"control/coefficient": control.entropy_coefficient}
-        if control.budget is None
-        else {"control/budget": control.budget}
-    )
-    return {"control/target": control.target, **acts}
+    acts = {"control/budget": control.budget, "control/strength": control.strength}
+    decided = {name: value for name, value in acts.items() if value is not None}
+    bonus = {"control/coefficient": control.entropy_coefficient}
+    return {"control/target": control.target, **(decided or bonus)}
 
 
 def evaluate_step(

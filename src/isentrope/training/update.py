@@ -126,7 +126,7 @@ class Learner:
         if self.config.objective.covariance_policy == "current":
             logprob = self.current_logprob(rollout)
         budget = self.control.budget if self.control else None
-        advantage = self.objective.shape(advantage, mask, rollout.entropy, logprob, budget)
+        advantage = self.objective.shape(advantage, mask, rollout.entropy, logprob, self.control)
         covariance = token_covariance(logprob, advantage, mask)
         selected = self.objective.select(covariance, mask, draws, rollout.entropy, budget)
         return MiniBatch(rollout, advantage, covariance, selected)
