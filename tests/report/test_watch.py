@@ -73,9 +73,32 @@ def test_once_prints_one_frame(make_run: MakeRun, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.count("step 120/120") == 1
 
 
+def test_a_run_that_has_not_begun_is_waited_for(make_run: MakeRun, tmp_path: Path) -> None:
+    assert watch.begun(tmp_path / "later") is None
+    (tmp_path / "later").mkdir()
+    assert watch.begun(tmp_path / "later") is None
+    found = watch.begun(make_run())
+    assert found is not None
+    assert found.steps == 120
+
+
+def test_the_log_of_another_trainer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "verl.log"
+    log.write_text(
+        "".join(
+            f"step:{s} - actor/entropy:{0.5 * 0.97**s:.4f} - critic/rewards/mean:{s / 100}\n"
+            for s in range(1, 40)
+        )
+    )
+    assert watch.run(watch.Options(run=log, once=True)) == 0
+    printed = capsys.readouterr().out
+    assert "entropy H, nats" in printed
+    assert "0.01 -> 0.39" in printed
+
+
 def test_wrong_input_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is not a folder"):
-        watch.run(watch.Options(run=tmp_path / "nowhere"))
+    with pytest.raises(DataError, match="nowhere"):
+        watch.run(watch.Options(run=tmp_path / "nowhere", once=True))
     with pytest.raises(DataError, match="no log that can be read"):
         watch.run(watch.Options(run=tmp_path, once=True))
     with pytest.raises(ConfigError, match="interval-s must be above 0"):

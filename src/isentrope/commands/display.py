@@ -7,6 +7,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from isentrope.commands.health import Health
 from isentrope.commands.processes import ArmRun
 from isentrope.config import PrimeConfig, TrainConfig
 
@@ -25,6 +26,7 @@ class Display:
         self.bar = self.progress.add_task("run", total=None, state="")
         self.steps = 0
         self.halved: dict[str, float] = {}
+        self.health: Health | None = None
 
     def __enter__(self) -> "Display":
         self.progress.start()
@@ -41,6 +43,7 @@ class Display:
     def start(self, config: TrainConfig, out: Path, first: int) -> None:
         """Says what is about to run, and what about it might surprise."""
         self.steps = config.steps
+        self.health = Health(config)
         self.progress.update(self.bar, description=config.name, total=config.steps, completed=first)
         begin = f"from step {first}" if first else f"seed {config.seed}"
         self.console.print(f"{config.name}: {objective_line(config)}; {begin}; into {out}")
@@ -59,9 +62,13 @@ class Display:
             self.halved = halved
             sizes = ", ".join(f"{name} {size:g}" for name, size in halved.items())
             self.note(f"memory ran out; going on with {sizes}")
+        for finding in self.health.step(metrics) if self.health else []:
+            self.note(finding)
 
     def evaluation(self, row: Mapping[str, float | str]) -> None:
         """One line."""
+        if self.health:
+            self.health.evaluation(row)
         k = row["k"]
         self.console.print(
             f"step {row['step']:>5} of {self.steps}  H {row['entropy/token_mean']:.4f}  "

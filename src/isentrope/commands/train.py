@@ -89,7 +89,8 @@ def run(options: Options) -> int:
     if done < options.config.steps:
         console.print(f"stopped by SIGTERM after step {done}; continue the same with --resume")
         return STOPPED
-    console.print(f"done; next: isentrope report {options.folder}")
+    verdict = display.health.verdict() if display.health else "done"
+    console.print(f"{verdict}; next: isentrope report {options.folder}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`isentrope watch RUN`: a run folder followed in the terminal."""
+"""`isentrope watch RUN`: a run folder, or a log of another trainer, followed in the terminal."""
 
 import time
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ class Options:
     """Show progress, curves, metrics and alarms of a run while it goes, or once."""
 
     run: tyro.conf.Positional[Path]
-    """The run folder. It may still be empty: the first step is waited for."""
+    """The run folder, or a log that `isentrope fit` reads. It need not be there yet: the first step
+    is waited for."""
     once: bool = False
     """Print one frame and stop, as is done where the output is not a terminal."""
     interval_s: float = 2.0
@@ -46,11 +47,9 @@ def run(options: Options) -> int:
 
 
 def check(options: Options) -> None:
-    """Raises ConfigError or DataError for what cannot be watched."""
-    from isentrope.errors import ConfigError, DataError
+    """Raises a ConfigError for what cannot be watched."""
+    from isentrope.errors import ConfigError
 
-    if not options.run.is_dir():
-        raise DataError(f"{options.run} is not a folder; give the folder that a run writes to")
     if options.interval_s <= 0:
         raise ConfigError(f"--interval-s must be above 0, got {options.interval_s}")
 
@@ -60,12 +59,11 @@ def follow(options: Options, console: "Console") -> None:
     from rich.live import Live
 
     from isentrope.report.live import is_finished
-    from isentrope.report.run_files import load_run
 
-    with Live("waiting for the first step", console=console, auto_refresh=False) as live:
+    waiting = f"waiting for the first step in {options.run}"
+    with Live(waiting, console=console, auto_refresh=False) as live:
         while True:
-            if has_first_line(options.run / "metrics.jsonl"):
-                found = load_run(options.run)
+            if found := begun(options.run):
                 live.update(draw(options, found, console.width), refresh=True)
                 if is_finished(found):
                     return
@@ -76,13 +74,22 @@ def draw(options: Options, found: "Run", width: int) -> "RenderableType":
     """One frame of what the folder holds."""
     from isentrope.report.live import frame
 
-    quiet_s = time.time() - (options.run / "metrics.jsonl").stat().st_mtime
+    quiet_s = time.time() - log_of(options.run).stat().st_mtime
     return frame(found, width=width, quiet_s=quiet_s)
 
 
-def has_first_line(path: Path) -> bool:
-    """Whether a log has at least one complete line."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.readline().endswith(b"\n")
+def log_of(path: Path) -> Path:
+    """The log in a run folder, or of it; the folder of a run that keeps it elsewhere."""
+    inside = path / "metrics.jsonl"
+    return inside if inside.is_file() else path
+
+
+def begun(path: Path) -> "Run | None":
+    """The run as it is, or None where it has not logged a step yet."""
+    from isentrope.errors import DataError
+    from isentrope.report.run_files import load_run
+
+    try:
+        return load_run(path)
+    except DataError:
+        return None
