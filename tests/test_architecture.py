@@ -69,6 +69,9 @@ MAY_IMPORT = {
             "verifiers",
         ),
     },
+    "api": {
+        *("commands", "config", "law", "report", "tasks", "training"),
+    },
     "cli": {"commands", "errors"},
     "__main__": {"cli"},
 }

@@ -4,6 +4,7 @@ A recipe is a TOML file with these sections; the flags of `isentrope train` are 
 same classes. Precedence: default, then recipe, then flag. This module loads no torch.
 """
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -41,6 +42,7 @@ __all__ = [
     "dump_toml",
     "load_arms",
     "load_config",
+    "recipe_of",
 ]
 
 
@@ -473,6 +475,16 @@ def load_config(path: Path) -> TrainConfig:
             f"{path} has a [sweep] of {len(arms)} arms; run them all with `isentrope compare {path}`"
         )
     return arms[0]
+
+
+def recipe_of(recipe: "str | Path | TrainConfig", settings: Mapping[str, object]) -> TrainConfig:
+    """A recipe with `settings` over its own: {"steps": 20, "objective": {"loss": "kl_cov"}}."""
+    if isinstance(recipe, TrainConfig):
+        table, where = tomllib.loads(dump_toml(recipe)), "the recipe"
+    else:
+        load_config(Path(recipe))  # what is wrong with the file itself is said of the file
+        table, where = read_recipe(Path(recipe)), str(recipe)
+    return build(TrainConfig, merge(table, settings), f"{where} with settings")
 
 
 def load_arms(path: Path) -> list[TrainConfig]:

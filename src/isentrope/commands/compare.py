@@ -11,7 +11,7 @@ from isentrope.bounds import at_least
 from isentrope.config import load_arms
 from isentrope.errors import ConfigError
 
-__all__ = ["Options", "run"]
+__all__ = ["Options", "at_once", "run"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +62,7 @@ def run(options: Options) -> int:
         ],
         options.out,
     )
-    jobs = options.jobs or os.cpu_count() or 1
+    jobs = at_once(options.jobs)
     console.print(f"{len(runs)} runs, {min(jobs, len(runs))} at once, into {options.out}")
     follow(runs, run_all(runs, jobs), console)
     finished = load_runs(run.folder for run in runs)
@@ -77,3 +77,8 @@ def run(options: Options) -> int:
     page.write_text(render(finished), encoding="utf-8")
     console.print(f"report: {page}; next: isentrope fit {runs[0].folder} --until 0.25")
     return 0
+
+
+def at_once(jobs: int) -> int:
+    """Processes at once; 0 is one a core."""
+    return jobs or os.cpu_count() or 1

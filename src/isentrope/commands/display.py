@@ -1,6 +1,6 @@
 """What a person sees of a run while it goes: a progress bar, or one line an evaluation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -20,8 +20,12 @@ HALVED = ("micro_batch_size", "sampling_rows")
 class Display:
     """Shows a run on a console; use it as a context manager."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(
+        self, console: Console, on_step: Callable[[Mapping[str, float]], None] | None = None
+    ) -> None:
+        """`on_step` gets the metrics of each step too."""
         self.console = console
+        self.on_step = on_step
         self.progress = progress_bars(console)
         self.bar = self.progress.add_task("run", total=None, state="")
         self.steps = 0
@@ -62,6 +66,8 @@ class Display:
             self.halved = halved
             sizes = ", ".join(f"{name} {size:g}" for name, size in halved.items())
             self.note(f"memory ran out; going on with {sizes}")
+        if self.on_step:
+            self.on_step(metrics)
         for finding in self.health.step(metrics) if self.health else []:
             self.note(finding)
 

@@ -3,10 +3,14 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
-__all__ = ["Options", "run"]
+if TYPE_CHECKING:
+    from isentrope.report.run_files import Run
+
+__all__ = ["Options", "run", "write"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,22 +31,29 @@ def run(options: Options) -> int:
     from rich.console import Console
 
     from isentrope.errors import ConfigError
-    from isentrope.report.page import render
     from isentrope.report.run_files import load_runs
 
     if not options.runs:
         raise ConfigError("no run folder given; use: isentrope report RUN [RUN ...]")
     if options.samples < 0:
         raise ConfigError(f"--samples must not be negative, got {options.samples}")
-    runs = load_runs(options.runs)
-    out = options.out or default_out([one.path for one in runs])
-    page = render(runs, samples=options.samples)
+    out, size = write(load_runs(options.runs), options.out, options.samples)
+    Console(soft_wrap=True, highlight=False).print(f"{out} ({size / 1024:.0f} KB)")
+    return 0
+
+
+def write(runs: "list[Run]", out: Path | None, samples: int) -> tuple[Path, int]:
+    """Writes the page of these runs; returns where, and its size in bytes."""
+    from isentrope.errors import ConfigError
+    from isentrope.report.page import render
+
+    out = out or default_out([one.path for one in runs])
+    page = render(runs, samples=samples)
     try:
         out.write_text(page, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror}; choose another --out") from error
-    Console(soft_wrap=True, highlight=False).print(f"{out} ({len(page) / 1024:.0f} KB)")
-    return 0
+    return out, len(page)
 
 
 def default_out(paths: list[Path]) -> Path:

@@ -4,6 +4,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,13 @@ class Run:
     def passed(self) -> Series:
         """pass@k of the first data set that has it."""
         return self.first("pass@k") or EMPTY
+
+    def _repr_html_(self) -> str:
+        """Its page, for a notebook."""
+        from isentrope.report.page import render  # which draws what this module reads
+
+        page = escape(render([self], samples=4), quote=True)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 50em; border: 0"></iframe>'
 
     def first(self, role: Role) -> Series | None:
         """The preferred series of a role."""

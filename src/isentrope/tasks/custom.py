@@ -15,6 +15,7 @@ import resource
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,16 +24,18 @@ from typing import Any
 
 from isentrope.errors import ConfigError, DataError
 from isentrope.tasks.problem import Problem, Task, conversation
-from isentrope.verifiers.pool import Status, WorkerPool
+from isentrope.verifiers.pool import Reply, Status, WorkerPool
 from isentrope.verifiers.verdict import Outcome, Verdict
 
-__all__ = ["RewardTask", "call", "is_named", "load"]
+__all__ = ["Note", "Reward", "RewardTask", "call", "is_named", "load"]
 
 CALL = f"{__name__}:call"
 FEWEST = 64
 """Completions before a share of faults is looked at."""
 
 Note = Callable[[str], None]
+Reward = str | Callable[..., Any]
+"""Its name, or the function itself: that runs in this process, without a time limit."""
 
 
 def is_named(text: str) -> bool:
@@ -111,13 +114,31 @@ def call(request: Mapping[str, Any]) -> dict[str, object]:
         function = _loaded[name]
         if not callable(function):
             raise ConfigError(f"{name} is a {type(function).__name__}, no function")
-        if not request["completions"]:
-            return {"scores": []}
-        scores = function(**accepted(function, request))
-        if inspect.isawaitable(scores):
-            scores = asyncio.run(awaited(scores))
     except ConfigError as error:
         return {"fault": str(error)}
+    return scored(function, request)
+
+
+class Here:
+    """What a pool is to a function that is called in this process."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def call(self, request: Mapping[str, Any]) -> Reply:
+        """The reply to one call."""
+        return Reply(Status.DONE, scored(self.function, request))
+
+
+def scored(function: Callable[..., Any], request: Mapping[str, Any]) -> dict[str, object]:
+    """The scores of a call, or its fault."""
+    if not request["completions"]:
+        return {"scores": []}
+    try:
+        scores = function(**accepted(function, request))
+        if inspect.isawaitable(scores):
+            with ThreadPoolExecutor(1) as thread:  # a notebook's own has a loop already
+                scores = thread.submit(asyncio.run, awaited(scores)).result()
     except Exception as error:  # of any kind: it is the user's code
         inner = error.__traceback__ and error.__traceback__.tb_next  # without this function
         return {"fault": "".join(traceback.format_exception(error.with_traceback(inner))).strip()}
@@ -173,7 +194,7 @@ class RewardTask:
     def __init__(
         self,
         task: Task,
-        rewards: Sequence[str],
+        rewards: Sequence[Reward],
         *,
         weights: Sequence[float] = (),
         right_score: float = 1.0,
@@ -189,18 +210,20 @@ class RewardTask:
                 "task.reward; give one for each, or none"
             )
         self.task = task
-        self.rewards = list(rewards)
+        self.rewards = [r if isinstance(r, str) else r.__name__ for r in rewards]
         self.weights = list(weights) or [1.0] * len(rewards)
         self.right_score = right_score
         self.fault_limit = fault_limit
         self.chat, self.system = chat, system
         self.note = note or (lambda text: None)
         self.asked = self.faults = 0
-        self.pools = {
-            reward: WorkerPool(
+        self.pools: dict[str, WorkerPool | Here] = {
+            name: WorkerPool(
                 CALL, workers=1, timeout_s=timeout_s, memory_bytes=resource.RLIM_INFINITY
             )
-            for reward in self.rewards
+            if isinstance(reward, str)
+            else Here(reward)
+            for name, reward in zip(self.rewards, rewards, strict=True)
         }
         for reward in self.rewards:  # a name that is not there is an error now
             self.answer(reward, [], [])

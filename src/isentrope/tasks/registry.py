@@ -1,14 +1,14 @@
 """Tasks by name, or by the path of a data file."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
 from isentrope.config import Scalar, TrainConfig, build
 from isentrope.errors import ConfigError
-from isentrope.tasks.custom import Note, RewardTask, is_named, load
+from isentrope.tasks.custom import Note, Reward, RewardTask, is_named, load
 from isentrope.tasks.dataset import RowTask, hold_out, make_verifier, problems_of
 from isentrope.tasks.presets import GENERIC, PRESETS, Preset
 from isentrope.tasks.problem import Problem, Task
@@ -82,16 +82,24 @@ def check_template(template: str | None) -> None:
         raise ConfigError(f"the template {template!r} has no {{problem}} in it")
 
 
-def task_of(config: TrainConfig, note: Note | None = None) -> Task:
-    """The task of a recipe, judged by its reward functions where it has some."""
+def task_of(
+    config: TrainConfig,
+    note: Note | None = None,
+    *,
+    task: Task | None = None,
+    rewards: Sequence[Reward] = (),
+) -> Task:
+    """The task of a recipe, or `task`, judged by the recipe's reward functions or `rewards`."""
     settings = config.task
-    own = bool(settings.reward)
-    task = make_task(settings.name, seed=config.seed, options=settings.options, own_reward=own)
-    if not own:
+    judges = rewards or settings.reward
+    task = task or make_task(
+        settings.name, seed=config.seed, options=settings.options, own_reward=bool(judges)
+    )
+    if not judges:
         return task
     return RewardTask(
         task,
-        settings.reward,
+        judges,
         weights=settings.reward_weights,
         right_score=settings.right_score,
         timeout_s=settings.reward_timeout_s,

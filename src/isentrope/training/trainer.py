@@ -68,17 +68,24 @@ REWARD_MODEL = "reward_model"
 
 
 def train(
-    config: TrainConfig, out: Path, *, resume: bool, display: Display, from_step: int | None = None
+    config: TrainConfig,
+    out: Path,
+    *,
+    resume: bool,
+    display: Display,
+    from_step: int | None = None,
+    task: Task | None = None,
 ) -> int:
     """Trains the model of the configuration; all results are files in the folder `out`.
 
-    A resumed run goes on from its newest checkpoint, or from that of `from_step`. Returns the number of steps done: fewer than wanted where a SIGTERM ended the run early.
+    A resumed run goes on from its newest checkpoint, or from that of `from_step`; a `task` stands
+    in place of the one that the configuration names. Returns the number of steps done: fewer than wanted where a SIGTERM ended the run early.
     """
     if config.threads:
         torch.set_num_threads(config.threads)
     objective = make_objective(config.objective)
     check_sampler(config)
-    task = task_of(config, display.note)
+    task = task or task_of(config, display.note)
     start = Progress(config, make_controller(config))
     check_held_out(task, config, display.note)
     tracking = Tracking(config, display.note)
